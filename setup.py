@@ -1,0 +1,34 @@
+"""Lists the compiled extensions; everything else is in pyproject.toml."""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+EXTENSIONS = {
+    "fastplan.columns._blocks": "ext/columns/_blocks.pyx",
+}
+
+# Developers may rebuild some of them: FASTPLAN_EXTENSIONS="fastplan.fit._kernels ..."
+wanted = os.environ.get("FASTPLAN_EXTENSIONS", "").split() or list(EXTENSIONS)
+headers = sorted(str(path) for path in Path("ext/include").glob("*.h")) + sorted(str(path) for path in Path("src").rglob("*.pxd"))
+
+setup(
+    ext_modules=cythonize(
+        [
+            Extension(
+                name,
+                [source],
+                depends=[source, *headers],
+                include_dirs=["ext/include"],
+                extra_compile_args=["-O3", "-fno-strict-aliasing"],
+            )
+            for name, source in EXTENSIONS.items()
+            if name in wanted
+        ],
+        include_path=["src"],
+        build_dir="build/cython",
+        compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True, "initializedcheck": False, "embedsignature": True, "embedsignature.format": "python"},
+    )
+)

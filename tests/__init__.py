@@ -1,0 +1,1 @@
+"""Tests of fastplan. The folders mirror the package; helpers are imported as `tests.NAME`."""

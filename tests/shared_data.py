@@ -1,0 +1,27 @@
+"""Where recorded answers and traces lie: `../shared` beside the project, or the folder that FASTPLAN_SHARED names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+def shared_root() -> Path:
+    """Return the folder with shared data, whether it exists or not."""
+    override = os.environ.get("FASTPLAN_SHARED")
+    return Path(override) if override else PROJECT.parent / "shared"
+
+
+def shared_path(*parts: str) -> Path:
+    """Return the path of a shared file or folder, e.g. `shared_path("oracles", "fit.jsonl.gz")`; skip the test where it is missing.
+
+    May be called at the top of a test module, which is then skipped as a whole.
+    """
+    path = shared_root().joinpath(*parts)
+    if not path.exists():
+        pytest.skip(f"shared data is not here: {'/'.join(parts)} (lies in ../shared beside the project, or where FASTPLAN_SHARED says)", allow_module_level=True)
+    return path

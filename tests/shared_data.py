@@ -23,5 +23,5 @@ def shared_path(*parts: str) -> Path:
     """
     path = shared_root().joinpath(*parts)
     if not path.exists():
-        pytest.skip(f"shared data is not here: {'/'.join(parts)} (lies in ../shared beside the project, or where FASTPLAN_SHARED says)", allow_module_level=True)
+        pytest.skip(f"no shared data {'/'.join(parts)}: it lies in ../shared beside the project, or where FASTPLAN_SHARED says", allow_module_level=True)
     return path

@@ -8,6 +8,7 @@ from setuptools import Extension, setup
 
 EXTENSIONS = {
     "fastplan.columns._blocks": "ext/columns/_blocks.pyx",
+    "fastplan.columns._ids": "ext/columns/_ids.pyx",
 }
 
 # Developers may rebuild some of them: FASTPLAN_EXTENSIONS="fastplan.fit._kernels ..."

@@ -1,0 +1,1 @@
+"""What columnar tables are made of: versioned memory blocks, 16-byte ids, the index from id to row."""

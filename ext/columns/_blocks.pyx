@@ -220,7 +220,8 @@ cdef class BlockArray:
 
     cpdef BlockArray view(self, Pin pin):
         """Return the array as it is now, frozen. *pin* must just have been taken from its domain."""
-        if pin.domain is not self.domain or pin.epoch != self.domain.newest_pin or self.root.birth > pin.epoch:
+        cdef bint written_since = self.root.domain == self.domain.number and self.root.birth > pin.epoch
+        if pin.domain is not self.domain or pin.epoch != self.domain.newest_pin or written_since:
             raise ValueError("a view needs the newest pin of the array's own domain, taken after the last write")
         cdef BlockArray view = BlockArray.__new__(BlockArray, self.domain)
         view.root = self.root

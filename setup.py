@@ -23,13 +23,22 @@ setup(
                 [source],
                 depends=[source, *headers],
                 include_dirs=["ext/include"],
-                extra_compile_args=["-O3", "-fno-strict-aliasing"],
+                extra_compile_args=["-O3", "-g0", "-fno-strict-aliasing"],
             )
             for name, source in EXTENSIONS.items()
             if name in wanted
         ],
         include_path=["src"],
         build_dir="build/cython",
-        compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True, "initializedcheck": False, "embedsignature": True, "embedsignature.format": "python"},
-    )
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": False,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+            "embedsignature": True,
+            "embedsignature.format": "python",
+        },
+    ),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )

@@ -40,7 +40,8 @@ def shown(value: object, limit: int = 80) -> str:
     elif value is True or value is False:
         text = str(value).lower()
     elif isinstance(value, str):
-        text = '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        # Half a surrogate pair could not be printed.
+        text = '"' + value.replace("\\", "\\\\").replace('"', '\\"').encode(errors="backslashreplace").decode() + '"'
     elif isinstance(value, dict):
         text = "an object"
     elif isinstance(value, list | tuple):

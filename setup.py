@@ -9,6 +9,8 @@ from setuptools import Extension, setup
 EXTENSIONS = {
     "fastplan.columns._blocks": "ext/columns/_blocks.pyx",
     "fastplan.columns._ids": "ext/columns/_ids.pyx",
+    "fastplan.fit._kernels": "ext/fit/_kernels.pyx",
+    "fastplan.fit._nodes": "ext/fit/_nodes.pyx",
 }
 
 # Developers may rebuild some of them: FASTPLAN_EXTENSIONS="fastplan.fit._kernels ..."

@@ -7,8 +7,8 @@ from libc.string cimport memmove, memset
 from fastplan.columns._blocks cimport Block, BlockArray, Domain, Pin, payload
 from fastplan.fit._kernels cimport (
     ASK_IRREGULAR, CLAIM_EXCLUSIVE, CLAIM_FLAG_BITS, CLAIM_STOPPING, KIND_CORE, KIND_DEVICE, KIND_PORT, KIND_SHIFT, KIND_VOLUME, ROW_FILTERED,
-    ROW_HAS_CORES, ROW_HAS_RESERVED, ROW_PORTS_UNUSABLE, ROW_PRESENT, ROW_RESERVED_FILTERED, ROW_STATUS, SUPPLY_IRREGULAR, SUPPLY_PORTS_UNUSABLE, Ask,
-    AskNumbers, NodeRow, Supply, filter_add, filter_bit, filter_has, is_member, is_reserved, lower_bound,
+    ROW_HAS_CORES, ROW_HAS_RESERVED, ROW_PORTS_UNUSABLE, ROW_PRESENT, ROW_RESERVED_FILTERED, ROW_STALE_SHIFT, ROW_STATUS, SUPPLY_IRREGULAR, SUPPLY_PORTS_UNUSABLE, Ask,
+    AskNumbers, NodeRow, Supply, filter_add, filter_has, is_member, is_reserved, lower_bound,
 )
 
 from fastplan.errors import StateError
@@ -17,6 +17,12 @@ cdef enum:
     ROW_WORDS = sizeof(NodeRow) // 8
     # More reserved ports than that are looked up in their ranges instead of the filter.
     FILTERED_RESERVED_MAX = 32
+
+cdef extern from *:
+    """
+    #define FASTPLAN_PREFETCH(address) __builtin_prefetch(address)
+    """
+    void FASTPLAN_PREFETCH(const void* address) noexcept nogil
 
 cdef Supply NOTHING
 memset(&NOTHING, 0, sizeof(Supply))
@@ -84,7 +90,8 @@ cdef void build_filter(NodeRow* node) noexcept nogil:
     cdef uint32_t i
     cdef uint64_t key
     memset(claims - (node.claims_capacity >> 2), 0, (node.claims_capacity >> 2) * sizeof(uint64_t))
-    node.flags &= ~<uint32_t> (ROW_FILTERED | ROW_RESERVED_FILTERED)
+    # The upper half counts the removed claims whose bits are still set.
+    node.flags &= 0xFFFF & ~<uint32_t> (ROW_FILTERED | ROW_RESERVED_FILTERED)
     if node.claims_capacity == 0:
         return
     node.flags |= ROW_FILTERED
@@ -97,21 +104,11 @@ cdef void build_filter(NodeRow* node) noexcept nogil:
                 filter_add(claims, node.claims_capacity, key)
 
 
-cdef void filter_drop(NodeRow* node, uint64_t key) noexcept nogil:
-    """Clear the bit of a key that is gone, unless another one needs it."""
-    cdef uint64_t* claims = own_claims(node)
-    cdef uint64_t bit = filter_bit(key, node.claims_capacity)
-    cdef uint32_t i
-    cdef uint64_t other
-    for i in range(node.claims_count):
-        if filter_bit(claims[i] >> CLAIM_FLAG_BITS, node.claims_capacity) == bit:
-            return
-    if node.flags & ROW_RESERVED_FILTERED:
-        for i in range(node.supply.reserved_count):
-            for other in range(node.supply.reserved[2 * i] >> CLAIM_FLAG_BITS, (node.supply.reserved[2 * i + 1] >> CLAIM_FLAG_BITS) + 1):
-                if filter_bit(other, node.claims_capacity) == bit:
-                    return
-    claims[<int64_t> (bit >> 6) - <int64_t> (node.claims_capacity >> 2)] &= ~(<uint64_t> 1 << (bit & 63))
+cdef inline void filter_drop(NodeRow* node) noexcept nogil:
+    """A key is gone. Its bit stays until enough are gone to build the filter anew, which keeps a removal cheap."""
+    node.flags += <uint32_t> 1 << ROW_STALE_SHIFT
+    if node.claims_count == 0 or (node.flags >> ROW_STALE_SHIFT) * 4 >= node.claims_capacity or node.flags >> ROW_STALE_SHIFT == 0xFFFF:
+        build_filter(node)
 
 
 cdef uint32_t run_irregularity(const uint64_t* run, uint32_t length) noexcept nogil:
@@ -139,16 +136,6 @@ cdef bint is_stray(const NodeRow* node, uint64_t claim) noexcept nogil:
 cdef inline bint is_unknown_device(const NodeRow* node, uint64_t claim) noexcept nogil:
     """Whether the claim is on an instance that never counts (plan-apply 2.7)."""
     return claim >> KIND_SHIFT == KIND_DEVICE and not is_member(node.supply.devices, node.supply.devices_count, claim)
-
-
-cdef inline uint32_t run_end(const uint64_t* claims, uint32_t count, uint32_t start) noexcept nogil:
-    cdef uint64_t key
-    cdef uint32_t end = start
-    if start < count:
-        key = claims[start] >> CLAIM_FLAG_BITS
-        while end < count and claims[end] >> CLAIM_FLAG_BITS == key:
-            end += 1
-    return end
 
 
 cdef void enter_claim(NodeRow* node, uint64_t claim) noexcept nogil:
@@ -184,14 +171,18 @@ cdef void leave_claim(NodeRow* node, uint32_t position) noexcept nogil:
     cdef uint64_t* claims = own_claims(node)
     cdef uint64_t claim = claims[position]
     cdef uint64_t key = claim >> CLAIM_FLAG_BITS
-    cdef uint32_t start = lower_bound(claims, node.claims_count, key)
-    cdef uint32_t end = run_end(claims, node.claims_count, start)
+    cdef uint32_t start = position
+    cdef uint32_t end = position + 1
+    while start > 0 and claims[start - 1] >> CLAIM_FLAG_BITS == key:
+        start -= 1
+    while end < node.claims_count and claims[end] >> CLAIM_FLAG_BITS == key:
+        end += 1
     node.irregular -= run_irregularity(claims + start, end - start) + is_stray(node, claim)
     node.claims_count -= 1
     memmove(claims + position, claims + position + 1, (node.claims_count - position) * sizeof(uint64_t))
     node.irregular += run_irregularity(claims + start, end - start - 1)
     if end - start == 1:
-        filter_drop(node, key)
+        filter_drop(node)
 
 
 cdef class NodeTable:
@@ -324,7 +315,7 @@ cdef class NodeTable:
         cdef uint32_t i
         if needed <= old_capacity:
             return node
-        capacity = (needed + needed // 4 + 3) & ~<uint32_t> 3
+        capacity = (needed + needed // 4 + 7) & ~<uint32_t> 3
         if capacity >= 1 << 26:
             raise StateError(f"node row {row} has too many claims")
         more_words = area_words(capacity) - area_words(old_capacity)
@@ -364,22 +355,32 @@ cdef class NodeTable:
     cdef int remove(self, uint32_t row, const Ask* alloc, bint stopping) except -1:
         cdef NodeRow* node = self._writable(row)
         cdef uint32_t i
+        cdef uint32_t j
         cdef int64_t position
         cdef uint64_t flag = CLAIM_STOPPING if stopping else 0
-        require_claims(node, row, alloc, flag)
-        count_alloc(node, alloc, stopping, -1)
         if not alloc.flags & ASK_IRREGULAR:
             for i in range(alloc.claims_count):
                 position = find_claim(node, alloc.claims[i] | flag)
                 if position >= 0:
                     leave_claim(node, <uint32_t> position)
+                elif not is_unknown_device(node, alloc.claims[i]):
+                    # Back to how it was: there is room, nothing has moved.
+                    for j in range(i):
+                        if not is_unknown_device(node, alloc.claims[j]):
+                            enter_claim(node, alloc.claims[j] | flag)
+                    raise StateError(f"node row {row} does not hold claim {alloc.claims[i]:#x}")
+        count_alloc(node, alloc, stopping, -1)
         return 0
 
     cdef int stop(self, uint32_t row, const Ask* alloc) except -1:
         cdef NodeRow* node = self._writable(row)
         cdef uint32_t i
         cdef int64_t position
-        require_claims(node, row, alloc, 0)
+        if not alloc.flags & ASK_IRREGULAR:
+            # Before anything changes: what is told to stop must be there.
+            for i in range(alloc.claims_count):
+                if find_claim(node, alloc.claims[i]) < 0 and not is_unknown_device(node, alloc.claims[i]):
+                    raise StateError(f"node row {row} does not hold claim {alloc.claims[i]:#x}")
         node.stopping_count += alloc.count
         if not alloc.flags & ASK_IRREGULAR:
             node.stopping_cpu_mhz += alloc.cpu_mhz
@@ -390,6 +391,18 @@ cdef class NodeTable:
                 if position >= 0:
                     own_claims(node)[position] |= CLAIM_STOPPING
         return 0
+
+    cdef void prefetch(self, uint32_t row) noexcept nogil:
+        cdef const NodeRow* node = self.row_at(row)
+        FASTPLAN_PREFETCH(node)
+        FASTPLAN_PREFETCH(<const char*> node + 64)
+
+    cdef void prefetch_claims(self, uint32_t row) noexcept nogil:
+        cdef const NodeRow* node = self.row_at(row)
+        cdef const char* start = <const char*> (<const uint64_t*> node + node.claims_offset)
+        FASTPLAN_PREFETCH(start - (node.claims_capacity << 1))
+        FASTPLAN_PREFETCH(start)
+        FASTPLAN_PREFETCH(start + (node.claims_count << 2))
 
     # The rest is for Python: the same three operations, and a look at a row.
 
@@ -456,14 +469,3 @@ cdef inline void count_alloc(NodeRow* node, const Ask* alloc, bint stopping, int
         node.stopping_cpu_mhz += sign * alloc.cpu_mhz
         node.stopping_memory_mib += sign * alloc.memory_mib
         node.stopping_disk_mib += sign * alloc.disk_mib
-
-
-cdef int require_claims(NodeRow* node, uint32_t row, const Ask* alloc, uint64_t flag) except -1:
-    """Before anything changes: what is to be taken off must be there."""
-    cdef uint32_t i
-    if alloc.flags & ASK_IRREGULAR:
-        return 0
-    for i in range(alloc.claims_count):
-        if find_claim(node, alloc.claims[i] | flag) < 0 and not is_unknown_device(node, alloc.claims[i]):
-            raise StateError(f"node row {row} does not hold claim {alloc.claims[i]:#x}")
-    return 0

@@ -47,6 +47,7 @@ cdef enum:
     ROW_HAS_RESERVED = 128      # the supply has reserved port ranges
     ROW_FILTERED = 256          # the claims are preceded by a filter, see claims_filter below
     ROW_RESERVED_FILTERED = 512  # every reserved port is in the filter too
+    ROW_STALE_SHIFT = 16        # the upper half counts removed claims whose bits linger in the filter
     ROW_STATUS = 1 | 2 | 4 | 8 | 16
 
 # Flags of Supply.flags.

@@ -44,5 +44,9 @@ cdef class NodeTable:
     # An allocation that was added as running is told to stop.
     cdef int stop(self, uint32_t row, const Ask* alloc) except -1
 
+    # Ask for the memory of a row some steps before it is needed: first the row, and when that is there its claims. The row must be below `row_count`.
+    cdef void prefetch(self, uint32_t row) noexcept nogil
+    cdef void prefetch_claims(self, uint32_t row) noexcept nogil
+
     cdef NodeRow* _writable(self, uint32_t row) except NULL
     cdef NodeRow* _reserve(self, uint32_t row, NodeRow* node, uint32_t claims) except NULL

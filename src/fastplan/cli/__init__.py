@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 import click
 
+import fastplan
 from fastplan.errors import CodecError, FastplanError, InvalidInput, ReplicationError
 
 __all__ = ["ALL_FITS", "BAD_INPUT", "COMMANDS", "DOES_NOT_FIT", "ENVIRONMENT", "INTERRUPTED", "main"]
@@ -59,7 +60,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="fastplan", prog_name="fastplan", message="%(prog)s %(version)s")
+@click.version_option(fastplan.__version__, message="%(prog)s %(version)s")
 @click.option("-v", "--verbose", is_flag=True, help="Log what happens to stderr.")
 def _fastplan(verbose: bool) -> None:
     """Verify and commit cluster scheduling plans, fast and safely."""

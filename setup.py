@@ -7,10 +7,12 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 EXTENSIONS = {
+    "fastplan._codec": "ext/_codec.pyx",
     "fastplan.columns._blocks": "ext/columns/_blocks.pyx",
     "fastplan.columns._ids": "ext/columns/_ids.pyx",
     "fastplan.fit._kernels": "ext/fit/_kernels.pyx",
     "fastplan.fit._nodes": "ext/fit/_nodes.pyx",
+    "fastplan.state._allocs": "ext/state/_allocs.pyx",
 }
 
 # Developers may rebuild some of them: FASTPLAN_EXTENSIONS="fastplan.fit._kernels ..."

@@ -91,6 +91,11 @@ cdef str format_key(const uint8_t* key):
     return text
 
 
+cdef object odd_text(const uint8_t* key):
+    """Return the text of an id that is no canonical UUID, None for every other key."""
+    return odd_texts.get(key[:16]) if odd_texts else None
+
+
 def key_of(str text not None):
     """Return the 16-byte key of an id text."""
     cdef uint8_t key[16]

@@ -40,3 +40,6 @@ cdef class IdIndex:
 
 cdef str format_key(const uint8_t* key)
 cdef int parse_key(str text, uint8_t* key) except -1
+
+# The text of an id that is no canonical UUID, None for every other key: what has to travel beside a key that leaves the process.
+cdef object odd_text(const uint8_t* key)

@@ -38,6 +38,7 @@ from fastplan.structs.job import (
     UpdateStrategy,
     VolumeRequest,
 )
+from fastplan.structs.lossy import lossy_dimensions
 from fastplan.structs.metrics import AllocMetric, NodeScore
 from fastplan.structs.node import (
     Core,
@@ -146,4 +147,5 @@ __all__ = [
     "VolumeRequest",
     "canonical_alloc",
     "canonical_node",
+    "lossy_dimensions",
 ]

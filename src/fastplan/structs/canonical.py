@@ -1,4 +1,4 @@
-"""The canonical form of nodes and allocations, and what a lossy source cannot decide (plan-apply 1.3, 1.4, 1.7, 1.13)."""
+"""The form in which today's servers hold nodes and allocations (plan-apply 1.3, 1.4, 1.7)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _resources(node: Node) -> NodeResources | None:
     if networks is None:
         if before.networks is not None:
             networks = [None if network is None else _node_network(network) for network in before.networks]
-        if topology is None or not topology.cores:
+        if topology is None or (not topology.cores and topology.override_total_compute != 0):
             topology = Topology()
     if topology is before.processors.topology and networks is before.node_networks:
         return before
@@ -100,7 +100,7 @@ def _split_reserved(legacy: Resources) -> ReservedResources:
 def canonical_alloc(alloc: Allocation) -> Allocation:
     """Return *alloc* with `allocated_resources` made from the older layouts if it has none (plan-apply 1.7).
 
-    The same object if nothing has to change or nothing can be made; else a copy that shares the job.
+    The same object if nothing has to change or nothing can be made, else a changed copy.
     """
     if alloc.allocated_resources is not None:
         return alloc

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from msgspec import field
 
-from fastplan.structs.record import Amount, CoreId, Megahertz, Record, Time
+from fastplan.structs.record import Amount, CoreCount, CoreId, Megahertz, Record, Time
 from fastplan.structs.resources import NetworkResource, Resources
 
 
@@ -42,7 +42,7 @@ class Topology(Record):
     @property
     def total_compute_mhz(self) -> int:
         """The override if set, else the sum over all cores, disabled ones included (plan-apply 1.2)."""
-        return self.override_total_compute if self.override_total_compute > 0 else sum(core.speed_mhz for core in self.cores)
+        return self.override_total_compute or sum(core.speed_mhz for core in self.cores)
 
     @property
     def usable_cores(self) -> list[int]:
@@ -60,7 +60,7 @@ class NodeCpu(Record):
     """The older CPU block: MHz and core ids, used to make up a topology (plan-apply 1.3)."""
 
     cpu_shares: Amount = 0
-    total_cpu_cores: Amount = 0
+    total_cpu_cores: CoreCount = 0
     reservable_cpu_cores: list[CoreId] = field(default_factory=list)
 
 

@@ -49,11 +49,12 @@ class Integer:
 Amount: TypeAlias = Annotated[int, Integer("integer ≥ 0")]
 # CPU core ids and MHz of the topology are unsigned (plan-apply, general value conventions, 2).
 CoreId: TypeAlias = Annotated[int, Integer("integer from 0 to 65535", 0, 65535)]
+CoreCount: TypeAlias = CoreId
 Megahertz: TypeAlias = Annotated[int, Integer("integer ≥ 0", 0)]
 # Unix nanoseconds or RFC 3339 text, as the source has it; empty text is the zero time.
 Time: TypeAlias = int | str
 
-_UPPER_PARTS = {"id", "ip", "mb", "dns", "cni", "cidr", "iops", "numa", "ui", "csi", "tls", "http", "gc", "tg", "acl"}
+_UPPER_PARTS = {"id", "ip", "mb", "dns", "cni", "cidr", "iops", "numa", "ui", "csi", "tls", "http", "tg", "acl"}
 _SPECIAL_PARTS = {"ids": "IDs", "mbits": "MBits", "ltarget": "LTarget", "rtarget": "RTarget"}
 
 
@@ -98,6 +99,9 @@ class Record(msgspec.Struct, kw_only=True, rename=api_name):
     def to_api(self) -> dict[str, Any]:
         """Return the record as fresh JSON in the API's shape: the keys it was read with, and every other field that is not zero."""
         return schema_of(type(self)).encode(self) or {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
 
     def copy(self) -> Self:
         """Return a deep copy: no change of the one ever shows in the other."""
@@ -250,17 +254,14 @@ def copy_json(value: Any) -> Any:
 
 
 def _elements(values: list[Any], decode: Convert) -> list[Any]:
+    result: list[Any] = []
     try:
-        return [decode(value) for value in values]
-    except _Wrong:
-        # Find the culprit again to name its place; only bad input pays for it.
-        for index, value in enumerate(values):
-            try:
-                decode(value)
-            except _Wrong as wrong:
-                wrong.steps.append(f"[{index}]")
-                raise
+        for value in values:
+            result.append(decode(value))
+    except _Wrong as wrong:
+        wrong.steps.append(f"[{len(result)}]")
         raise
+    return result
 
 
 def _inside(codec: Codec) -> Codec:
@@ -414,11 +415,11 @@ class Schema:
             if slot is None:
                 result[key] = copy_json(record._unknown[key])
                 continue
-            _, name, encode, _ = slot
+            _, name, encode, nullable = slot
             value = getattr(record, name)
             if value is not None and encode is not None:
                 value = encode(value)
-            result[key] = value if value or key not in shape.nulls else _null_or(value, slot)
+            result[key] = None if not value and not nullable and key in shape.nulls else value
         for key, name, encode, nullable in shape.absent:
             value = getattr(record, name)
             if value is None or (not value and not nullable):
@@ -429,11 +430,6 @@ class Schema:
                     continue
             result[key] = value
         return None if shape.null and not result else result
-
-
-def _null_or(value: Any, slot: Slot) -> Any:
-    """Return what stands for an empty *value* whose key was null: null, unless null and empty differ."""
-    return value if slot[3] else None
 
 
 @functools.cache

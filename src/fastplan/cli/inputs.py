@@ -1,0 +1,102 @@
+"""What commands read: JSON from a file or from stdin, turned into records. Every fault names the field."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from fastplan.errors import InvalidInput
+from fastplan.structs import Allocation, Node
+
+STDIN = "-"
+
+Identified = TypeVar("Identified", Node, Allocation)
+
+
+def refuse_two_readers_of_stdin(*sources: str | None) -> None:
+    """Raise click.UsageError when stdin is to be read twice."""
+    if sources.count(STDIN) > 1:
+        raise click.UsageError("only one input can be - (stdin)")
+
+
+def read_json(source: str, name: str) -> Any:
+    """Return the JSON value in the file *source*, or on stdin for ``-``. *name* stands for the input in errors (`allocs`).
+
+    Raises InvalidInput for what cannot be read: a missing file, a folder, no text at all, malformed JSON with its line and column, NaN and
+    infinity with their path, text that is not UTF-8.
+    """
+    try:
+        data = sys.stdin.buffer.read() if source == STDIN else Path(source).read_bytes()
+    except OSError as problem:
+        raise InvalidInput(name, source, f"a JSON file that can be read ({problem.strerror})") from problem
+    except ValueError as problem:
+        raise InvalidInput(name, source, f"the name of a file ({problem})") from problem
+    if not data.strip():
+        raise InvalidInput(name, "", "JSON")
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, RecursionError):
+        # The fast decoder does not say where; a second look with the standard one does.
+        raise _fault(data, name) from None
+
+
+def _fault(data: bytes, name: str) -> InvalidInput:
+    """Return what is wrong with *data*, which is no JSON as RFC 8259 has it."""
+    try:
+        value = json.loads(data)
+    except json.JSONDecodeError as problem:
+        rest = problem.doc[problem.pos : problem.pos + 20]
+        return InvalidInput(f"{name} (line {problem.lineno}, column {problem.colno})", rest, f"JSON ({problem.msg})")
+    except UnicodeDecodeError as problem:
+        return InvalidInput(name, data[problem.start : problem.start + 8].hex(" "), "UTF-8 text")
+    except RecursionError:
+        return InvalidInput(name, [], "JSON that is nested less deeply")
+    except ValueError as problem:
+        return InvalidInput(name, data[:20].decode(errors="replace"), f"JSON ({problem})")
+    return _not_finite(value, name) or InvalidInput(name, data[:20].decode(errors="replace"), "JSON as RFC 8259 has it")
+
+
+def _not_finite(value: Any, path: str) -> InvalidInput | None:
+    """Return the first number that is not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return InvalidInput(path, value, "a finite number")
+    steps: Any = ()
+    if isinstance(value, dict):
+        steps = ((f"{path}.{key}", item) for key, item in value.items())
+    elif isinstance(value, list):
+        steps = ((f"{path}[{index}]", item) for index, item in enumerate(value))
+    return next((fault for step, item in steps if (fault := _not_finite(item, step))), None)
+
+
+def read_records(kind: type[Identified], source: str, name: str) -> list[Identified]:
+    """Return the records of *kind* in *source*: a list of API objects, or one object. *name*, in the singular, stands for one in errors.
+
+    Raises InvalidInput naming the field for anything that `from_api` refuses, an empty ID, and an ID that stands there twice.
+    """
+    value = read_json(source, name)
+    if not isinstance(value, list):
+        return [_named(kind.from_api(value, name), name)]
+    records = [_named(kind.from_api(item, f"{name}s[{index}]"), f"{name}s[{index}]") for index, item in enumerate(value)]
+    first: dict[str, int] = {}
+    for index, record in enumerate(records):
+        if first.setdefault(record.id, index) != index:
+            raise InvalidInput(f"{name}s[{index}].ID", record.id, f"an ID that {name}s[{first[record.id]}] does not have")
+    return records
+
+
+def _named(record: Identified, path: str) -> Identified:
+    if not record.id:
+        raise InvalidInput(f"{path}.ID", record.id, "an ID")
+    return record
+
+
+def at_path(problem: InvalidInput, root: str, path: str) -> InvalidInput:
+    """Return *problem* with the first word of its path, *root*, replaced by *path*: `node.NodeResources` → `nodes[3].NodeResources`."""
+    return InvalidInput(re.sub(rf"^{root}\b", lambda _: path, problem.path), problem.value, problem.expected)

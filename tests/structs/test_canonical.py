@@ -79,7 +79,7 @@ def test_topology_is_kept_where_it_is_given() -> None:
 
 
 def test_host_networks_from_legacy_networks() -> None:
-    cores = {"Topology": {"Cores": [{}]}}
+    cores: dict[str, Any] = {"Topology": {"Cores": [{}]}}
     got = resources_of({"Processors": cores, "Networks": [{"Mode": "host", "Device": "eth0", "IP": "10.0.0.1", "MBits": 1000}, {"Mode": "bridge"}, None]})
     assert got["NodeNetworks"] == [
         {"Mode": "host", "Device": "eth0", "Speed": 1000, "Addresses": [{"Alias": "default", "Address": "10.0.0.1"}]},

@@ -69,7 +69,7 @@ def objects_of(cls: type[Record], fault: st.SearchStrategy[Any] | None) -> st.Se
     hints = typing.get_type_hints(cls, include_extras=True)
     fields = {key: st.none() | value_of(hints[name], fault) for name, key in schema_of(cls).keys.items()}
     fields["Unheard"] = json_values if fault is None else json_values | fault
-    chosen = st.lists(st.sampled_from(sorted(fields)), max_size=4, unique=True)
+    chosen = st.lists(st.sampled_from(sorted(fields)), max_size=8, unique=True)
     return chosen.flatmap(lambda keys: st.fixed_dictionaries({key: fields[key] for key in keys}))
 
 

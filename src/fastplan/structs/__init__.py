@@ -1,7 +1,7 @@
 """Typed records in the shape of Nomad's HTTP API (plan-apply 1.1 to 1.13).
 
 Every record has `from_api(dict)`, `to_api()`, `copy()` and compares by content. Field names are the API's in snake case: `NodeID` is `node_id`,
-`MemoryMaxMB` is `memory_max_mb`. Absent, null and zero are one value, except in fields typed `X | None`.
+`MemoryMaxMB` is `memory_max_mb`. No key is required: absent, null and zero are one value, except in fields typed `X | None`.
 """
 
 from fastplan.structs.alloc import (

@@ -7,7 +7,7 @@ venv := .venv/bin
 extensions := $(shell sed -n 's/^ *"\(fastplan\.[a-z_.]*\)": "ext.*/\1/p' setup.py)
 sources := setup.py $(shell find ext src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: help setup demo test test-slow bench lint format wheel wheels reference lock clean
+.PHONY: help setup demo test test-slow bench lint format wheel wheels figures reference lock clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -58,6 +58,9 @@ wheel: setup  ## build sdist and wheel in dist/, the wheel from the sdist alone,
 
 wheels: setup  ## build and try a wheel with each CPython found here
 	$(venv)/python scripts/round_trip.py --every-python
+
+figures: setup  ## measure, and write the table in README.md
+	$(venv)/python -m scripts.write_figures
 
 reference: setup  ## write docs/reference.md from the docstrings
 	$(venv)/python -m scripts.write_reference

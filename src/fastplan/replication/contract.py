@@ -272,8 +272,8 @@ class Replicator(Protocol):
         """
         ...
 
-    async def ready(self) -> None:
-        """Wait until `propose` would not raise `Busy`. Raises `Closed`, `StorageFailed`."""
+    async def ready(self, entries: int = 1, size_bytes: int = 0) -> None:
+        """Wait until there is room for a proposal of so many entries and bytes. Raises `TooLarge`, `Closed`, `StorageFailed`."""
         ...
 
     async def barrier(self, timeout_s: float | None = None) -> int:

@@ -1,0 +1,237 @@
+"""The thread that does all file I/O of a log: group commit without timers, and upkeep between commits (replication.md 3, 4).
+
+Whatever waits when a flush ends becomes the next row. The event loop hears of a flush by one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fastplan.errors import StorageFailed
+from fastplan.replication.contract import BatchHandle
+from fastplan.replication.store import LogStore
+
+_log = logging.getLogger("fastplan.replication")
+
+_SPACE_CHECK_BYTES = 1 << 20
+_SPACE_CHECK_S = 1.0
+_CHECKPOINT_PASSES = 3
+
+
+@dataclass(slots=True, eq=False)
+class Proposal:
+    """Entries on their way to the disk. All fields but the handle are read by the commit thread."""
+
+    kind: int
+    term: int
+    entries: Sequence[bytes]
+    keys: Sequence[bytes]
+    size_bytes: int
+    handle: BatchHandle
+
+
+Job = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitListener:
+    """Whom the commit thread tells, on the event loop, in the order of the events.
+
+    `durable` gets the proposals of one flush; `space_low` whether the disk is nearly full; `closed` comes last, when files and lock are
+    released, with the error that ended the thread or None.
+    """
+
+    durable: Callable[[list[Proposal]], None]
+    space_low: Callable[[bool], None]
+    closed: Callable[[StorageFailed | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLimits:
+    """`flush_bytes` ends a row; below `low_water_bytes` of free disk the reserve of `reserve_bytes` is given up."""
+
+    flush_bytes: int
+    low_water_bytes: int
+    reserve_bytes: int
+
+
+class CommitThread:
+    """Owns a `LogStore` from `start` on and closes it, then calls `release`, when it ends."""
+
+    def __init__(self, store: LogStore, release: Callable[[], None], loop: asyncio.AbstractEventLoop, listener: CommitListener, limits: CommitLimits) -> None:
+        self.bytes_on_disk = 0
+        self._store = store
+        self._release = release
+        self._loop = loop
+        self._listener = listener
+        self._limits = limits
+        self._queue: queue.SimpleQueue[Proposal | Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="fastplan-commit", daemon=True)
+        self._checkpointer = _Checkpointer(store)
+        self._held: Proposal | Job | None = None
+        self._stopping = False
+        self._aborted = False
+        self._compacting = False
+        self._space_is_low = False
+        self._unmeasured_bytes = 0
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def put(self, proposal: Proposal) -> None:
+        """Queue a proposal; proposals are stored in this order."""
+        self._queue.put(proposal)
+
+    def run(self, job: Job) -> None:
+        """Queue a job that runs between two flushes, behind what was put before. If it raises, the thread fails."""
+        self._queue.put(job)
+
+    def compact(self) -> None:
+        """Let compaction go on, one step after each flush. For jobs."""
+        self._compacting = True
+
+    def stop(self, *, abort: bool = False) -> None:
+        """End the thread after everything queued; with *abort*, without it."""
+        self._aborted = self._aborted or abort
+        self._queue.put(None)
+
+    def _run(self) -> None:
+        error: StorageFailed | None = None
+        try:
+            self._store.hold_reserve()
+            self._measure()
+            while not self._stopping:
+                self._turn()
+        except StorageFailed as problem:
+            error = problem
+        except Exception as problem:
+            _log.exception("the commit thread failed")
+            error = StorageFailed(f"the commit thread failed: {problem}")
+            error.__cause__ = problem
+        if error is not None:
+            _log.error("the log has stopped: %s", error)
+        self._checkpointer.stop()
+        self._store.close(failed=error is not None)
+        self._release()
+        self._post(lambda: self._listener.closed(error))
+
+    def _turn(self) -> None:
+        work, job = self._take()
+        if self._aborted:
+            self._stopping = True
+            return
+        if work:
+            first = work[0]
+            if len(work) == 1:
+                self._store.append(first.term, first.kind, first.entries, first.keys)
+            else:
+                entries = [entry for proposal in work for entry in proposal.entries]
+                keys = [key for proposal in work for key in proposal.keys]
+                self._store.append(first.term, first.kind, entries, keys)
+            self._unmeasured_bytes += sum(proposal.size_bytes for proposal in work)
+            self._post(lambda: self._listener.durable(work))
+        if job is not None:
+            job()
+        self._keep_up(idle=not work)
+
+    def _take(self) -> tuple[list[Proposal], Job | None]:
+        """Return the proposals of the next row, and the job that follows them in the queue."""
+        item = self._held
+        self._held = None
+        if item is None:
+            try:
+                item = self._queue.get(not self._compacting, _SPACE_CHECK_S if self._space_is_low or self._checkpointer.busy() else None)
+            except queue.Empty:
+                return [], None
+        work: list[Proposal] = []
+        size_bytes = 0
+        while isinstance(item, Proposal):
+            if work and (size_bytes + item.size_bytes > self._limits.flush_bytes or item.kind != work[0].kind or item.term != work[0].term):
+                self._held = item
+                return work, None
+            work.append(item)
+            size_bytes += item.size_bytes
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return work, None
+        if item is None:
+            self._stopping = True
+        return work, item
+
+    def _keep_up(self, *, idle: bool) -> None:
+        if self._checkpointer.finished():
+            self._store.finish_checkpoint()
+        elif self._store.checkpoint_due() and not self._checkpointer.busy():
+            self._checkpointer.begin()
+        if self._compacting:
+            self._compacting = self._store.compact_step()
+        if self._unmeasured_bytes >= _SPACE_CHECK_BYTES or (idle and self._space_is_low):
+            self._measure()
+
+    def _measure(self) -> None:
+        self._unmeasured_bytes = 0
+        self.bytes_on_disk = self._store.bytes_on_disk()
+        free_bytes = self._store.free_bytes()
+        if not self._space_is_low and free_bytes < self._limits.low_water_bytes:
+            self._space_is_low = self._compacting = True
+            self._store.release_reserve()
+            self._post(lambda: self._listener.space_low(True))
+        elif self._space_is_low and free_bytes >= self._limits.low_water_bytes + self._limits.reserve_bytes:
+            self._space_is_low = False
+            self._store.hold_reserve()
+            self._post(lambda: self._listener.space_low(False))
+
+    def _post(self, call: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            # The event loop was closed without stopping the replicator: nobody is left to hear it.
+            self._stopping = True
+
+
+class _Checkpointer:
+    """Copies the write-ahead file into the database in a thread of its own, so that a checkpoint does not stall commits.
+
+    A writer that never rests would keep it from ever reaching the end of the file: it makes a few passes, each with less left to copy,
+    and leaves the short rest to the commit thread.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def begin(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="fastplan-checkpoint", daemon=True)
+        self._thread.start()
+
+    def busy(self) -> bool:
+        return self._thread is not None
+
+    def finished(self) -> bool:
+        """Return True once after a checkpoint has ended. Raises what it raised."""
+        if self._thread is None or self._thread.is_alive():
+            return False
+        self._thread = None
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        try:
+            for _ in range(_CHECKPOINT_PASSES):
+                self._store.checkpoint()
+        except Exception as problem:
+            self._error = problem

@@ -145,9 +145,9 @@ def totals_of(alloc: Allocation, *, never_negative: bool = False) -> Totals:
             raise InvalidInput(f"alloc {alloc.id}.AllocatedResources.Tasks[{name}]", None, "an object")
         cpu_mhz = task.cpu.cpu_shares
         memory_mib = task.memory.memory_mb
-        memory_max_mib = task.memory.memory_max_mb or memory_mib
         if never_negative:
             cpu_mhz, memory_mib = max(cpu_mhz, 0), max(memory_mib, 0)
+        memory_max_mib = task.memory.memory_max_mb or memory_mib
         if task.cpu.reserved_cores:
             # Cores and their MHz are held for the whole life of the allocation, whatever the phase of the task.
             pinned_cpu_mhz += cpu_mhz

@@ -5,14 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from fastplan import Allocation, Node
 from fastplan.errors import InvalidInput, PortsUnavailable
-from fastplan.fit import PortIndex, UsedResources, allocs_fit, score_fit
+from fastplan.fit import PortIndex, PortOffer, UsedResources, allocs_fit, score_fit
 from tests.shared_data import shared_path
 
 
@@ -67,20 +68,42 @@ def test_port_accounting_answers_as_recorded():
     assert differing("ports", answer, expected) == []
 
 
-def test_port_assignment_answers_as_recorded():
-    """Drawn ports are recorded as such and compared by their properties in test_ports.py; here by address, label and target."""
+def check_drawn(index: PortIndex, offers: Iterable[PortOffer], dynamic: Iterable[PortOffer]) -> None:
+    """A drawn port is in range (of an inverted range: its lower bound), free on its address, and new in its offer."""
+    low, high = index.dynamic_range
+    values = [offer.value for offer in offers]
+    used = index.used_ports()
+    for offer in dynamic:
+        assert low <= offer.value <= max(low, high)
+        assert not any(first <= offer.value <= last for first, last in used.get(offer.host_ip, []))
+        assert values.count(offer.value) == 1
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_port_assignment_answers_as_recorded(seed):
+    rng = None if seed is None else random.Random(seed)
 
     def offer(index: PortIndex, ask: dict[str, Any]) -> object:
         try:
-            return [(port.label, port.host_ip, port.ignore_collision) for port in index.assign(ask)]
+            offers = index.assign(ask, rng)
         except PortsUnavailable as problem:
             return str(problem)
+        static_count = len(ask.get("ReservedPorts") or [])
+        check_drawn(index, offers, offers[static_count:])
+        static = [(port.label, port.host_ip, port.ignore_collision, port.value, port.to) for port in offers[:static_count]]
+        drawn = [(port.label, port.host_ip, port.ignore_collision, "same" if port.to == port.value else port.to) for port in offers[static_count:]]
+        return static + drawn
+
+    def expected_offer(port: dict[str, Any]) -> object:
+        named = (port["label"], port["host_ip"], port["ignore_collision"])
+        return (*named, port["to"]) if port.get("dynamic") else (*named, port["value"], port["to"])
 
     def task_offer(index: PortIndex, ask: dict[str, Any]) -> object:
         try:
-            given = index.assign_task(ask)
+            given = index.assign_task(ask, rng)
         except PortsUnavailable as problem:
             return str(problem)
+        check_drawn(index, given.reserved_ports + given.dynamic_ports, given.dynamic_ports)
         return [given.ip, given.device, given.mbits, len(given.dynamic_ports)]
 
     def answer(given: dict[str, Any]) -> object:
@@ -91,7 +114,7 @@ def test_port_assignment_answers_as_recorded():
         return [[offer(index, ask) for ask in given.get("asks") or []], [task_offer(index, ask) for ask in given.get("task_asks") or []]]
 
     def expected(wanted: dict[str, Any]) -> object:
-        offers = [one["error"] or [(port["label"], port["host_ip"], port["ignore_collision"]) for port in one["offer"]] for one in wanted.get("assign") or []]
+        offers = [one["error"] or [expected_offer(port) for port in one["offer"]] for one in wanted.get("assign") or []]
         tasks = [one["error"] or [one["ip"], one["device"], one["mbits"], one["dynamic"]] for one in wanted.get("assign_task") or []]
         return [offers, tasks]
 

@@ -116,8 +116,8 @@ class PortIndex:
         """
         wanted = NetworkResource.from_api(ask, "ask")
         offers = [self._offer_static(port) for port in wanted.reserved_ports]
-        for port in wanted.dynamic_ports:
-            offers.append(self._offer_dynamic(port, self._addresses(port.host_network), offers, rng))
+        offered = {offer.value for offer in offers}
+        offers += [self._offer_dynamic(port, self._addresses(port.host_network), offered, rng) for port in wanted.dynamic_ports]
         return offers
 
     def _addresses(self, host_network: str) -> tuple[str, ...]:
@@ -140,11 +140,12 @@ class PortIndex:
             return f"reserved port collision {port.label}={port.value}"
         return ""
 
-    def _offer_dynamic(self, port: Port, addresses: Iterable[str], offers: Iterable[PortOffer], rng: random.Random | None) -> PortOffer:
-        offered = {offer.value for offer in offers}
+    def _offer_dynamic(self, port: Port, addresses: Iterable[str], offered: set[int], rng: random.Random | None) -> PortOffer:
+        """Return a port that is not among *offered*, and add it to them."""
         for address in addresses:
             value = draw_port(self._node.dynamic_range, self._sets.get(address, _NOTHING_HELD), offered, rng)
             if value is not None:
+                offered.add(value)
                 return _offer(port, value, value if port.to == -1 else port.to, address)
         raise PortsUnavailable("dynamic port selection failed")
 
@@ -168,15 +169,13 @@ class PortIndex:
     def _offer_task(self, wanted: NetworkResource, network: TaskNetwork, address: str, rng: random.Random | None) -> TaskNetworkOffer:
         if self._used_mbits.get(network.device, 0) + wanted.mbits > network.mbits:
             raise PortsUnavailable("bandwidth exceeded")
-        reserved: list[PortOffer] = []
         for port in wanted.reserved_ports:
             if problem := self._static_problem(port, address, may_ignore=False):
                 raise PortsUnavailable(problem)
-            reserved.append(_offer(port, port.value, port.to, address))
-        dynamic: list[PortOffer] = []
-        for port in wanted.dynamic_ports:
-            dynamic.append(self._offer_dynamic(port, (address,), [*reserved, *dynamic], rng))
-        return TaskNetworkOffer(address, network.device, wanted.mbits, tuple(reserved), tuple(dynamic))
+        reserved = tuple(_offer(port, port.value, port.to, address) for port in wanted.reserved_ports)
+        offered = {offer.value for offer in reserved}
+        dynamic = tuple(self._offer_dynamic(port, (address,), offered, rng) for port in wanted.dynamic_ports)
+        return TaskNetworkOffer(address, network.device, wanted.mbits, reserved, dynamic)
 
 
 def _holder(alloc: Allocation, booked: PortList) -> str:

@@ -22,18 +22,19 @@ def test_no_file_is_over_800_lines():
 
 
 def test_nothing_names_a_place_on_one_machine():
-    # Written apart, so that this file does not match.
-    pattern = re.compile(r"(?:^|[^\w.])/(?:" + "|".join(["work", "root", "home", "farm", "Users"]) + r")\b/?")
+    pattern = re.compile(r"(?:^|[^\w.])/(?:work|root|home|farm|Users)\b/?")
     assert list(lines_that_match(pattern)) == []
 
 
 def test_nothing_names_a_registry():
-    pattern = re.compile("|".join(["py" r"pi\.org", "python" r"hosted\.org", "deb" r"ian\.org", "proxy" r"\.golang"]))
-    assert list(lines_that_match(pattern)) == []
+    hosts = ["pypi" + ".org", "pythonhosted" + ".org", "debian" + ".org", "golang" + ".org", "npmjs" + ".org"]
+    assert list(lines_that_match(re.compile("|".join(map(re.escape, hosts))))) == []
 
 
 def test_nothing_is_left_for_later():
-    pattern = re.compile(r"\b(?:" + "|".join(["TODO", "FIXME", "XXX", "HACK", "NotImplementedError"]) + r")\b|except[^:]*: *pass\b|pragma: no" " cover")
+    # Written apart, so that this file does not match.
+    marks = ["TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK", "NotImplemented" + "Error"]
+    pattern = re.compile(r"\b(?:" + "|".join(marks) + r")\b|except[^:]*: *pass\b|pragma: no" + " cover")
     assert list(lines_that_match(pattern, *SOURCES)) == []
 
 

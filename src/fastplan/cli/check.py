@@ -65,9 +65,9 @@ def command(nodes: str, allocs: str, new: str | None, as_json: bool) -> int:
     or an allocation names a node that is not there; 2: bad input.
     """
     refuse_two_readers_of_stdin(nodes, allocs, new)
-    cluster = read_records(Node, nodes, "node")
-    present = [alloc for alloc in read_records(Allocation, allocs, "alloc") if not alloc.is_client_terminal]
-    added = [] if new is None else [alloc for alloc in read_records(Allocation, new, "new") if not alloc.is_client_terminal]
+    cluster = read_records(Node, nodes, "node", "nodes")
+    present = [alloc for alloc in read_records(Allocation, allocs, "alloc", "allocs") if not alloc.is_client_terminal]
+    added = [] if new is None else [alloc for alloc in read_records(Allocation, new, "new", "new") if not alloc.is_client_terminal]
 
     checks, broken_before, refused = check_cluster(cluster, present, added)
     fits = not refused and all(check.result.fit for check in checks)

@@ -75,19 +75,19 @@ def _not_finite(value: Any, path: str) -> InvalidInput | None:
     return next((fault for step, item in steps if (fault := _not_finite(item, step))), None)
 
 
-def read_records(kind: type[Identified], source: str, name: str) -> list[Identified]:
-    """Return the records of *kind* in *source*: a list of API objects, or one object. *name*, in the singular, stands for one in errors.
+def read_records(kind: type[Identified], source: str, one: str, many: str) -> list[Identified]:
+    """Return the records of *kind* in *source*: a list of API objects, or one object. *one* and *many* stand for the input in errors.
 
     Raises InvalidInput naming the field for anything that `from_api` refuses, an empty ID, and an ID that stands there twice.
     """
-    value = read_json(source, name)
+    value = read_json(source, many)
     if not isinstance(value, list):
-        return [_named(kind.from_api(value, name), name)]
-    records = [_named(kind.from_api(item, f"{name}s[{index}]"), f"{name}s[{index}]") for index, item in enumerate(value)]
+        return [_named(kind.from_api(value, one), one)]
+    records = [_named(kind.from_api(item, f"{many}[{index}]"), f"{many}[{index}]") for index, item in enumerate(value)]
     first: dict[str, int] = {}
     for index, record in enumerate(records):
         if first.setdefault(record.id, index) != index:
-            raise InvalidInput(f"{name}s[{index}].ID", record.id, f"an ID that {name}s[{first[record.id]}] does not have")
+            raise InvalidInput(f"{many}[{index}].ID", record.id, f"an ID that {many}[{first[record.id]}] does not have")
     return records
 
 

@@ -159,6 +159,7 @@ def test_copies_share_nothing_that_changes() -> None:
         (Node, {"Later": 2**64}, "node.Later: expected integer within 64 bits, got 18446744073709551616"),
         (Node, {"Later": {1, 2}}, "node.Later: expected JSON value, got {1, 2}"),
         (Node, {1: 1}, "node.1: expected text, got 1"),
+        (Node, {10**5000: 1}, "node.an integer of 16610 bits: expected text, got an integer of 16610 bits"),
         (Node, [], "node: expected object, got a list"),
         (Allocation, {"AllocatedResources": {"Tasks": {"web": {"Cpu": []}}}}, "alloc.AllocatedResources.Tasks.web.Cpu: expected object, got a list"),
         (Allocation, {"Metrics": {"ScoreMetaData": [{"NormScore": math.inf}]}}, "alloc.Metrics.ScoreMetaData[0].NormScore: expected finite number, got inf"),

@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 import msgspec
 
-from fastplan.errors import InvalidInput
+from fastplan.errors import InvalidInput, shown
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
@@ -172,7 +172,7 @@ def _text(value: Any) -> str:
 
 
 def _step(key: Any) -> str:
-    return str(key).encode(errors="backslashreplace").decode()
+    return key.encode(errors="backslashreplace").decode() if isinstance(key, str) else shown(key)
 
 
 def _flag(value: Any) -> bool:

@@ -12,6 +12,8 @@ EXTENSIONS = {
     "fastplan.columns._ids": "ext/columns/_ids.pyx",
     "fastplan.fit._kernels": "ext/fit/_kernels.pyx",
     "fastplan.fit._nodes": "ext/fit/_nodes.pyx",
+    "fastplan.fit._scan": "ext/fit/_scan.pyx",
+    "fastplan.planner._verify": "ext/planner/_verify.pyx",
     "fastplan.state._allocs": "ext/state/_allocs.pyx",
 }
 

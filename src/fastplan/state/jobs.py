@@ -1,0 +1,194 @@
+"""Jobs: what is registered, the versions that can be looked up, and the groups that allocations belong to.
+
+A *version row* holds one job record as it was at one version; allocations refer to it. A *group row* is the number of (namespace, job id, group name);
+groups are append-only, so all snapshots share them.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from fastplan.state.records import MapView, RecordMap, RecordTable, RecordView
+from fastplan.structs import Job
+
+VERSIONS_KEPT = 6
+"""Versions of a job that stay although no allocation uses them."""
+
+JobKey = tuple[str, str]
+"""Namespace and job id."""
+
+
+class GroupKey(NamedTuple):
+    """What a group row stands for."""
+
+    namespace: str
+    job_id: str
+    group: str
+
+
+class Groups:
+    """Numbers of groups, append-only."""
+
+    def __init__(self) -> None:
+        self.keys: list[GroupKey] = []
+        self._rows: dict[GroupKey, int] = {}
+        self._by_job: dict[JobKey, list[int]] = {}
+
+    def intern(self, namespace: str, job_id: str, group: str) -> int:
+        """Return the row of a group, giving it one if it is new."""
+        key = GroupKey(namespace, job_id, group)
+        row = self._rows.get(key)
+        if row is None:
+            row = len(self.keys)
+            self.keys.append(key)
+            self._rows[key] = row
+            self._by_job.setdefault((namespace, job_id), []).append(row)
+        return row
+
+    def find(self, namespace: str, job_id: str, group: str) -> int | None:
+        """Return the row of a group, None if no allocation was ever in it."""
+        return self._rows.get(GroupKey(namespace, job_id, group))
+
+    def of_job(self, namespace: str, job_id: str) -> list[int]:
+        """Return the rows of a job's groups."""
+        return list(self._by_job.get((namespace, job_id), ()))
+
+
+class JobsView:
+    """Jobs as they were when the view was taken."""
+
+    __slots__ = ("current", "groups", "lookup", "versions")
+
+    def __init__(self, versions: RecordView[Job], current: MapView[JobKey, int], lookup: MapView[JobKey, tuple[int, ...]], groups: Groups) -> None:
+        self.versions = versions
+        self.current = current
+        self.lookup = lookup
+        self.groups = groups
+
+    def get(self, namespace: str, job_id: str, version: int | None = None) -> Job | None:
+        """Return the record of a job, or of one of its versions; shared, not to be changed."""
+        row = self.row_of(namespace, job_id, version)
+        return None if row is None else self.versions.get(row)
+
+    def row_of(self, namespace: str, job_id: str, version: int | None = None) -> int | None:
+        """Return the version row of a registered job, or of a version that can be looked up."""
+        if version is None:
+            return self.current.get((namespace, job_id))
+        for row in self.lookup.get((namespace, job_id), ()):
+            if self.versions[row].version == version:
+                return row
+        return None
+
+    def versions_of(self, namespace: str, job_id: str) -> list[Job]:
+        """Return all versions of a job that can be looked up, newest first; shared, not to be changed."""
+        return [self.versions[row] for row in self.lookup.get((namespace, job_id), ())]
+
+    def registered(self) -> Iterator[Job]:
+        """Yield the records of all registered jobs, in no particular order."""
+        for row in self.current.values():
+            yield self.versions[row]
+
+
+class JobTable(JobsView):
+    """The jobs of a store; `view` gives a frozen one."""
+
+    __slots__ = ("_embedded",)
+
+    versions: RecordTable[Job]
+    current: RecordMap[JobKey, int]
+    lookup: RecordMap[JobKey, tuple[int, ...]]
+
+    def __init__(self) -> None:
+        super().__init__(RecordTable(), RecordMap(), RecordMap(), Groups())
+        # Rows that cannot be looked up, ascending: they live as long as allocations use them.
+        self._embedded: dict[tuple[str, str, int], list[int]] = {}
+
+    def view(self) -> JobsView:
+        """Return the table as it is now, frozen."""
+        return JobsView(self.versions.view(), self.current.view(), self.lookup.view(), self.groups)
+
+    def add_version(self, job: Job) -> int:
+        """Make a version of a job known, in place of an equal number if there is one, and return its row. *job* is kept."""
+        key = (job.namespace, job.id)
+        rows = self.lookup.get(key, ())
+        for row in rows:
+            if self.versions[row].version == job.version:
+                self.versions.set(row, job)
+                return row
+        row = self.versions.add(job)
+        self.lookup.set(key, tuple(sorted((*rows, row), key=lambda known: -self.versions[known].version)))
+        return row
+
+    def register(self, job: Job) -> int:
+        """Make *job* the registered one of its id and return its row. *job* is kept."""
+        row = self.add_version(job)
+        self.current.set((job.namespace, job.id), row)
+        return row
+
+    def embed(self, job: Job) -> int:
+        """Return the row of the job that came inside an allocation: of the version that can be looked up if it is the same, else a row of its own.
+
+        *job* is copied if it is kept.
+        """
+        known = self.row_of(job.namespace, job.id, job.version)
+        if known is not None and self.versions[known] == job:
+            return known
+        rows = self._embedded.setdefault((job.namespace, job.id, job.version), [])
+        for row in rows:
+            if self.versions[row] == job:
+                return row
+        row = self.versions.add(job.copy())
+        insort(rows, row)
+        return row
+
+    def deregister(self, namespace: str, job_id: str) -> None:
+        """Forget that a job is registered, and the versions that could be looked up. Rows stay while allocations use them; see `prune`."""
+        key = (namespace, job_id)
+        if key in self.current:
+            self.current.delete(key)
+        for row in self.lookup.get(key, ()):
+            # An allocation that brings the same job again gets the same row, on every replica.
+            insort(self._embedded.setdefault((*key, self.versions[row].version), []), row)
+        if key in self.lookup:
+            self.lookup.delete(key)
+
+    def prune(self, namespace: str, job_id: str, uses: Callable[[int], int]) -> None:
+        """Drop old versions that no allocation uses, except the newest few and the newest stable one. *uses*: how many allocations use a row."""
+        rows = self.lookup.get((namespace, job_id), ())
+        stable = next((row for row in rows if self.versions[row].stable), None)
+        kept = tuple(
+            row for place, row in enumerate(rows) if place < VERSIONS_KEPT or row == stable or row == self.current.get((namespace, job_id)) or uses(row)
+        )
+        if len(kept) < len(rows):
+            self.lookup.set((namespace, job_id), kept)
+            for row in rows:
+                if row not in kept:
+                    self.versions.free(row)
+
+    def free_unused(self, uses: Callable[[int], int]) -> None:
+        """Free the rows that nothing refers to: not registered, not to be looked up, no allocation."""
+        wanted = {row for rows in self.lookup.values() for row in rows}
+        embedded = {key: [row for row in rows if uses(row)] for key, rows in self._embedded.items()}
+        self._embedded = {key: rows for key, rows in embedded.items() if rows}
+        for row, _ in list(self.versions.items()):
+            if row not in wanted and not uses(row):
+                self.versions.free(row)
+
+    def restore(
+        self, length: int, versions: list[tuple[int, Job]], free_rows: list[int], current: list[tuple[str, str, int]], lookup: list[Any], groups: list[Any]
+    ) -> None:
+        """Fill an empty table with what another one held."""
+        self.versions.restore(length, versions, free_rows)
+        for namespace, job_id, row in current:
+            self.current.set((namespace, job_id), row)
+        looked_up = set()
+        for namespace, job_id, rows in lookup:
+            self.lookup.set((namespace, job_id), tuple(rows))
+            looked_up.update(rows)
+        for row, job in versions:
+            if row not in looked_up:
+                self._embedded.setdefault((job.namespace, job.id, job.version), []).append(row)
+        for namespace, job_id, group in groups:
+            self.groups.intern(namespace, job_id, group)

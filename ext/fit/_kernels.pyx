@@ -137,9 +137,9 @@ cdef uint32_t check_claims(const NodeRow* row, const Ask* ask, const Ask* releas
 
 
 cdef int32_t check_row(const NodeRow* row, const Ask* ask, const Ask* release, const Ask* prior, uint32_t rules) noexcept nogil:
-    cdef int64_t cpu_mhz = row.cpu_mhz - row.used_cpu_mhz - ask.cpu_mhz
-    cdef int64_t memory_mib = row.memory_mib - row.used_memory_mib - ask.memory_mib
-    cdef int64_t disk_mib = row.disk_mib - row.used_disk_mib - ask.disk_mib
+    cdef int64_t cpu_mhz = row.free_cpu_mhz - ask.cpu_mhz
+    cdef int64_t memory_mib = row.free_memory_mib - ask.memory_mib
+    cdef int64_t disk_mib = row.free_disk_mib - ask.disk_mib
     cdef int64_t count = <int64_t>row.alloc_count + ask.count
     cdef uint32_t irregular = row.irregular | (ask.flags & ASK_IRREGULAR)
     cdef uint32_t failed

@@ -8,7 +8,7 @@ from fastplan.columns._blocks cimport Block, BlockArray, Domain, Pin, payload
 from fastplan.fit._kernels cimport (
     ASK_IRREGULAR, CLAIM_EXCLUSIVE, CLAIM_FLAG_BITS, CLAIM_STOPPING, KIND_CORE, KIND_DEVICE, KIND_PORT, KIND_SHIFT, KIND_VOLUME, ROW_FILTERED,
     ROW_HAS_CORES, ROW_HAS_RESERVED, ROW_PORTS_UNUSABLE, ROW_PRESENT, ROW_RESERVED_FILTERED, ROW_STALE_SHIFT, ROW_STATUS, SUPPLY_IRREGULAR, SUPPLY_PORTS_UNUSABLE, Ask,
-    AskNumbers, NodeRow, Supply, filter_add, filter_has, is_member, is_reserved, lower_bound,
+    AskNumbers, NodeRow, Supply, filter_add, filter_has, filter_lines, is_member, is_reserved, lower_bound,
 )
 
 from fastplan.errors import StateError
@@ -44,7 +44,8 @@ cdef class SupplyPool:
         cdef bytes cores, devices, reserved, networks
         cdef size_t pair
         content = (
-            numbers.cores, numbers.devices, numbers.reserved, numbers.networks, numbers.dynamic_low, numbers.dynamic_high, numbers.ports_unusable, numbers.irregular,
+            numbers.cores, numbers.devices, numbers.reserved, numbers.networks, numbers.dynamic_low, numbers.dynamic_high, numbers.core_mhz,
+            numbers.ports_unusable, numbers.irregular,
         )
         known = self._known.get(content)
         if known is not None:
@@ -66,6 +67,7 @@ cdef class SupplyPool:
             supply.reserved_ports += <uint32_t> ((supply.reserved[2 * pair + 1] - supply.reserved[2 * pair]) >> CLAIM_FLAG_BITS) + 1
         supply.dynamic_low = numbers.dynamic_low
         supply.dynamic_high = numbers.dynamic_high
+        supply.core_mhz = numbers.core_mhz
         supply.flags = (SUPPLY_PORTS_UNUSABLE if numbers.ports_unusable else 0) | (SUPPLY_IRREGULAR if numbers.irregular else 0)
         self._known[(cores, devices, reserved, networks, *content[4:])] = <size_t> supply
         return supply
@@ -76,8 +78,8 @@ cdef inline uint64_t* own_claims(NodeRow* node) noexcept nogil:
 
 
 cdef inline uint32_t area_words(uint32_t capacity) noexcept nogil:
-    """Words of filter and claims together."""
-    return capacity + (capacity >> 2)
+    """Words of filter and claims together: whole lines, so that every filter starts on one."""
+    return (filter_lines(capacity) << 3) + capacity
 
 
 cdef uint32_t filtered_reserved(const NodeRow* node) noexcept nogil:
@@ -89,7 +91,7 @@ cdef void build_filter(NodeRow* node) noexcept nogil:
     cdef uint64_t* claims = own_claims(node)
     cdef uint32_t i
     cdef uint64_t key
-    memset(claims - (node.claims_capacity >> 2), 0, (node.claims_capacity >> 2) * sizeof(uint64_t))
+    memset(claims - (filter_lines(node.claims_capacity) << 3), 0, <size_t> filter_lines(node.claims_capacity) << 6)
     # The upper half counts the removed claims whose bits are still set.
     node.flags &= 0xFFFF & ~<uint32_t> (ROW_FILTERED | ROW_RESERVED_FILTERED)
     if node.claims_capacity == 0:
@@ -242,8 +244,8 @@ cdef class NodeTable:
     def free(self, uint32_t row):
         """The node is gone and so is all that was on it; the row may be given to another node, with the next generation."""
         cdef NodeRow* node = self._writable(row)
-        empty_row(node)
         node.cpu_mhz = node.memory_mib = node.disk_mib = 0
+        empty_row(node)
         node.supply = &NOTHING
         node.irregular = 0
         node.flags = 0
@@ -265,6 +267,9 @@ cdef class NodeTable:
         cdef NodeRow* node = self._writable(row)
         cdef bint emptied = False
         cdef uint32_t flags
+        node.free_cpu_mhz += <int64_t> numbers.cpu_mhz - node.cpu_mhz
+        node.free_memory_mib += <int64_t> numbers.memory_mib - node.memory_mib
+        node.free_disk_mib += <int64_t> numbers.disk_mib - node.disk_mib
         node.cpu_mhz = numbers.cpu_mhz
         node.memory_mib = numbers.memory_mib
         node.disk_mib = numbers.disk_mib
@@ -305,6 +310,7 @@ cdef class NodeTable:
         """Make room for so many more claims and return the row, which may have moved."""
         cdef uint32_t needed = node.claims_count + claims + filtered_reserved(node)
         cdef uint32_t old_capacity = node.claims_capacity
+        cdef uint32_t filter_growth
         cdef uint32_t capacity
         cdef NodeRow* rows
         cdef Block* block
@@ -315,7 +321,7 @@ cdef class NodeTable:
         cdef uint32_t i
         if needed <= old_capacity:
             return node
-        capacity = (needed + needed // 4 + 7) & ~<uint32_t> 3
+        capacity = (needed + needed // 4 + 7) & ~<uint32_t> 7
         if capacity >= 1 << 26:
             raise StateError(f"node row {row} has too many claims")
         more_words = area_words(capacity) - area_words(old_capacity)
@@ -332,8 +338,9 @@ cdef class NodeTable:
         behind = used_words - <uint64_t> (start - <uint64_t*> rows)
         memmove(start + more_words, start, behind * 8)
         # The claims of this row move behind their larger filter.
-        memmove(own_claims(node) + ((capacity >> 2) - (old_capacity >> 2)), own_claims(node), node.claims_count * 8)
-        node.claims_offset += (capacity >> 2) - (old_capacity >> 2)
+        filter_growth = (filter_lines(capacity) - filter_lines(old_capacity)) << 3
+        memmove(own_claims(node) + filter_growth, own_claims(node), node.claims_count * 8)
+        node.claims_offset += filter_growth
         node.claims_capacity = capacity
         for i in range((row & ROW_MASK) + 1, <uint32_t> ROWS_PER_BLOCK):
             rows[i].claims_offset += <uint32_t> more_words
@@ -400,7 +407,7 @@ cdef class NodeTable:
     cdef void prefetch_claims(self, uint32_t row) noexcept nogil:
         cdef const NodeRow* node = self.row_at(row)
         cdef const char* start = <const char*> (<const uint64_t*> node + node.claims_offset)
-        FASTPLAN_PREFETCH(start - (node.claims_capacity << 1))
+        FASTPLAN_PREFETCH(start - (filter_lines(node.claims_capacity) << 6))
         FASTPLAN_PREFETCH(start)
         FASTPLAN_PREFETCH(start + (node.claims_count << 2))
 
@@ -419,13 +426,14 @@ cdef class NodeTable:
         self.stop(row, &alloc.ask)
 
     def row(self, uint32_t row):
-        """Return the numbers of a row by name, as in `NodeRow`. StateError beyond the last row."""
+        """Return the numbers of a row by name, as in `NodeRow`, with what is used in place of what is free. StateError beyond the last row."""
         if row >= self.row_count:
             raise StateError(f"node row {row} does not exist")
         cdef const NodeRow* node = self.row_at(row)
         return {
             "cpu_mhz": node.cpu_mhz, "memory_mib": node.memory_mib, "disk_mib": node.disk_mib, "max_allocs": node.max_allocs,
-            "used_cpu_mhz": node.used_cpu_mhz, "used_memory_mib": node.used_memory_mib, "used_disk_mib": node.used_disk_mib,
+            "used_cpu_mhz": node.cpu_mhz - node.free_cpu_mhz, "used_memory_mib": node.memory_mib - node.free_memory_mib,
+            "used_disk_mib": node.disk_mib - node.free_disk_mib,
             "stopping_cpu_mhz": node.stopping_cpu_mhz, "stopping_memory_mib": node.stopping_memory_mib, "stopping_disk_mib": node.stopping_disk_mib,
             "used_memory_max_mib": node.used_memory_max_mib, "alloc_count": node.alloc_count, "stopping_count": node.stopping_count,
             "generation": node.generation, "flags": node.flags & (ROW_STATUS | ROW_PORTS_UNUSABLE | ROW_HAS_CORES | ROW_HAS_RESERVED),
@@ -447,7 +455,10 @@ cdef class NodeTable:
 
 
 cdef void empty_row(NodeRow* node) noexcept nogil:
-    node.used_cpu_mhz = node.used_memory_mib = node.used_disk_mib = node.used_memory_max_mib = 0
+    node.free_cpu_mhz = node.cpu_mhz
+    node.free_memory_mib = node.memory_mib
+    node.free_disk_mib = node.disk_mib
+    node.used_memory_max_mib = 0
     node.stopping_cpu_mhz = node.stopping_memory_mib = node.stopping_disk_mib = 0
     node.alloc_count = node.stopping_count = 0
     node.claims_count = 0
@@ -461,9 +472,9 @@ cdef inline void count_alloc(NodeRow* node, const Ask* alloc, bint stopping, int
     if alloc.flags & ASK_IRREGULAR:
         node.irregular += sign
         return
-    node.used_cpu_mhz += sign * alloc.cpu_mhz
-    node.used_memory_mib += sign * alloc.memory_mib
-    node.used_disk_mib += sign * alloc.disk_mib
+    node.free_cpu_mhz -= sign * alloc.cpu_mhz
+    node.free_memory_mib -= sign * alloc.memory_mib
+    node.free_disk_mib -= sign * alloc.disk_mib
     node.used_memory_max_mib += sign * alloc.memory_max_mib
     if stopping:
         node.stopping_cpu_mhz += sign * alloc.cpu_mhz

@@ -51,6 +51,7 @@ class NodeNumbers(NamedTuple):
     networks: bytes = b""
     dynamic_low: int = 20000
     dynamic_high: int = 32000
+    core_mhz: int = 0
     ports_unusable: bool = False
     irregular: bool = False
 

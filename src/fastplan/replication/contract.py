@@ -91,6 +91,14 @@ class BatchHandle:
         """Return whether the outcome is known."""
         return self._outcome is not None or self._error is not None
 
+    def outcome(self) -> BatchCommitted:
+        """Return the outcome of entries that are done, or raise their error. `RuntimeError` while it is not known."""
+        if self._error is not None:
+            raise self._error
+        if self._outcome is None:
+            raise RuntimeError(f"the outcome of index {self.first_index} is not known yet")
+        return self._outcome
+
     def resolve(self, results: Sequence[Any]) -> None:
         """Acknowledge the entries with one result each."""
         if self.done():

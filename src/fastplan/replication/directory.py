@@ -37,6 +37,7 @@ class DataDirectory:
     def __init__(self, path: Path, disk: FileSystem) -> None:
         self.path = path
         self.database = path / "log.db"
+        self.unfinished_database = path / "log.db.new"
         self.write_ahead = path / "log.db-wal"
         self.snapshots = path / "snap"
         self.reserve = path / "reserve"
@@ -78,12 +79,14 @@ class DataDirectory:
 
     def is_new(self) -> bool:
         """Return whether nothing was ever acknowledged here. Raises `Corrupt` when a log was here and its database is gone."""
-        if self.database.exists() and self.database.stat().st_size:
+        if self.database.exists():
+            if self.database.stat().st_size == 0:
+                # SQLite would take it for a new one and delete the write-ahead file beside it.
+                raise Corrupt(f"{self.database} is empty; {REBUILD}", file=str(self.database), offset=0)
             return False
-        # SQLite would delete the write-ahead file beside an empty database, so this is checked before it opens anything.
         left = [path.name for path in (self._high_water, *self.snapshots.glob("*.snap")) if path.exists()]
         if left:
-            raise Corrupt(f"{self.database} is missing or empty, but {left[0]} shows that a log was here; {REBUILD}", file=str(self.database), offset=0)
+            raise Corrupt(f"{self.database} is missing, but {left[0]} shows that a log was here; {REBUILD}", file=str(self.database), offset=0)
         return True
 
     def read_mark(self) -> Mark | None:
@@ -98,10 +101,16 @@ class DataDirectory:
         magic, cluster_id, index = _MARK.unpack(body)
         return Mark(cluster_id, index) if magic == _MAGIC else None
 
+    def open_mark(self, mark: Mark) -> None:
+        """Create the high-water mark, or renew it, and flush it this once: from now on its absence means something."""
+        self._mark_file = self._disk.open(self._high_water)
+        self.write_mark(mark)
+        self._mark_file.sync()
+        self._disk.sync_directory(self.path)
+
     def write_mark(self, mark: Mark) -> None:
         """Note that everything up to the mark may be acknowledged. Not flushed: it guards against loss that the database itself cannot see."""
-        if self._mark_file is None:
-            self._mark_file = self._disk.open(self._high_water)
+        assert self._mark_file is not None
         body = _MARK.pack(_MAGIC, mark.cluster_id, mark.index)
         self._mark_file.write_at(0, body + _CHECK.pack(zlib.crc32(body)))
 
@@ -109,8 +118,8 @@ class DataDirectory:
         names = {path.name for path in self.path.iterdir()}
         if self.database.name in names:
             return
-        ours = {path.name for path in (self._lock, self.reserve, self.snapshots, self._high_water, self.write_ahead)}
-        foreign = sorted(names - ours - {"log.db-shm", "log.db-journal", "lost+found"})
+        ours = {path.name for path in (self._lock, self.reserve, self.snapshots, self._high_water)}
+        foreign = sorted(name for name in names - ours - {"lost+found"} if not name.startswith("log.db"))
         if foreign:
             raise Corrupt(f"{self.path} is not a fastplan data directory: it holds {foreign[0]} and no {self.database.name}", file=str(self.path / foreign[0]))
 

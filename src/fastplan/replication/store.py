@@ -115,13 +115,6 @@ class LogStore:
 
     def _open_reader(self) -> None:
         self._reader = self._disk.connect(self._directory.database, read_only=True)
-        if not self._reader.execute("SELECT name FROM sqlite_schema").fetchall():
-            # A crash between the first bytes of the database and its schema: nothing was acknowledged, or the mark would say so.
-            if self._directory.read_mark() is not None:
-                raise self._corrupt("the database has no tables, but the high-water mark shows that a log was here", index=0)
-            self._reader.close()
-            self._create()
-            self._reader = self._disk.connect(self._directory.database, read_only=True)
         self._read_meta(self._reader)
         verdict = self._reader.execute("PRAGMA quick_check(1)").fetchall()
         if verdict != [("ok",)]:
@@ -131,7 +124,11 @@ class LogStore:
         self._check_mark()
 
     def _create(self) -> None:
-        writer = self._disk.connect(self._directory.database)
+        """Make the database under another name and rename it, so that `log.db` is always complete."""
+        unfinished = self._directory.unfinished_database
+        for path in self._directory.path.glob(f"{unfinished.name}*"):
+            self._disk.remove(path)
+        writer = self._disk.connect(unfinished)
         try:
             for pragma in (f"page_size={PAGE_BYTES}", "auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=FULL", "fullfsync=ON"):
                 writer.execute(f"PRAGMA {pragma}").fetchall()
@@ -152,6 +149,7 @@ class LogStore:
             writer.execute("COMMIT")
         finally:
             writer.close()
+        self._disk.rename(unfinished, self._directory.database)
         self._disk.sync_directory(self._directory.path)
 
     def _read_meta(self, reader: Connection) -> None:
@@ -293,6 +291,7 @@ class LogStore:
             # The first read opens the write-ahead file, which is then extended.
             self._row(self._checkpointer, "SELECT count(*) FROM snapshot")
             self._disk.extend(self._directory.write_ahead, self._options.wal_bytes)
+            self._directory.open_mark(Mark(self.cluster_id, self.last_index))
         except (sqlite3.Error, OSError) as problem:
             raise self._translated(problem) from problem
 

@@ -16,8 +16,10 @@ for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11};
         break
     fi
 done
-[ -n "$python" ] ||
-    fail "CPython 3.11 or newer is needed, found: $("${PYTHON:-python3}" --version 2>&1 || true); name another one with make PYTHON=…"
+if [ -z "$python" ]; then
+    found=$("${PYTHON:-python3}" --version 2>/dev/null) || found=none
+    fail "CPython 3.11 or newer is needed (found: $found); install it, or name another one with make PYTHON=…"
+fi
 
 "$python" -c 'import ensurepip, venv' >/dev/null 2>&1 ||
     fail "$python has no venv module: install it (Debian and Ubuntu: apt-get install python3-venv)"

@@ -65,7 +65,9 @@ def node(node_id: str = "n1", **changes: Any) -> dict[str, Any]:
     }
 
 
-def alloc(alloc_id: str, node_id: str = "n1", *, cpu_mhz: int = 1000, memory_mib: int = 1024, port: int | None = None, **changes: Any) -> dict[str, Any]:
+def alloc(
+    alloc_id: str, node_id: str = "n1", *, cpu_mhz: float | str = 1000, memory_mib: int = 1024, port: int | None = None, **changes: Any
+) -> dict[str, Any]:
     """A running allocation of one task; *port* is a static port of the group on 10.0.0.1."""
     ports = [] if port is None else [{"Label": "http", "Value": port, "To": 0, "HostIP": "10.0.0.1"}]
     return {

@@ -132,7 +132,7 @@ BAD_ALLOCS = {
     "white space": (" \n", 'fastplan: allocs: expected JSON, got ""'),
     "cut off": ('[{"ID": "a1"', "allocs (line 1, column 13): expected JSON"),
     "foreign": ("<html>", "allocs (line 1, column 1): expected JSON"),
-    "trailing comma": ("[\n  {},\n]", "allocs (line 3, column 1): expected JSON"),
+    "no comma": ("[\n  {} {}\n]", "allocs (line 2, column 6): expected JSON"),
     "not UTF-8": (b'[{"ID": "\xff"}]', "allocs: expected UTF-8 text"),
     "nested too deeply": (deep(100_000), "allocs: expected JSON that is nested less deeply"),
     "NaN": ('[{"ID": "a1", "CreateIndex": NaN}]', "allocs[0].CreateIndex: expected a finite number"),

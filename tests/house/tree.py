@@ -56,7 +56,7 @@ def extensions() -> dict[str, str]:
 @functools.cache
 def modules() -> dict[str, tuple[Path, ...]]:
     """Return each module of the package and the sources that say what it imports: name → files."""
-    found = {module_name(path, SRC): (path,) for path in sorted(SRC.rglob("*.py"))}
+    found: dict[str, tuple[Path, ...]] = {module_name(path, SRC): (path,) for path in sorted(SRC.rglob("*.py"))}
     for name, source in extensions().items():
         header = SRC / (name.replace(".", "/") + ".pxd")
         found[name] = (PROJECT / source, *([header] if header.exists() else []))

@@ -12,10 +12,11 @@ import click
 from fastplan.bitset import RowSet
 from fastplan.cli import ALL_FITS, DOES_NOT_FIT
 from fastplan.cli.inputs import at_path, read_records, refuse_two_readers_of_stdin
-from fastplan.cli.output import add_row, console, print_json, table
+from fastplan.cli.output import add_row, console, print_json, print_undecided, table
 from fastplan.errors import InvalidInput, Reason
 from fastplan.fit import FitChecker, FitResult, UsedResources, allocs_fit
 from fastplan.fit.supply import supply_of
+from fastplan.state.undecided import list_undecided
 from fastplan.structs import Allocation, Node, canonical_node
 
 _ROWS_SHOWN = 40
@@ -69,12 +70,16 @@ def command(nodes: str, allocs: str, new: str | None, as_json: bool) -> int:
     present = [alloc for alloc in read_records(Allocation, allocs, "alloc", "allocs") if not alloc.is_client_terminal]
     added = [] if new is None else [alloc for alloc in read_records(Allocation, new, "new", "new") if not alloc.is_client_terminal]
 
-    checks, broken_before, refused = check_cluster(cluster, present, added)
-    fits = not refused and all(check.result.fit for check in checks)
+    checks, broken_before, missing = check_cluster(cluster, present, added)
+    unknown = {alloc_id for alloc_ids in missing.values() for alloc_id in alloc_ids}
+    undecided = list_undecided(cluster, [], [alloc for alloc in present + added if alloc.id not in unknown])
+    fits = not missing and all(check.result.fit for check in checks)
     if as_json:
-        print_json({"fits": fits, "nodes": [check.to_json() for check in checks], "missing_nodes": [_missing_json(*entry) for entry in refused.items()]})
+        missing_nodes = [{"node_id": node_id, "reason": Reason.NODE_MISSING.text, "allocs": alloc_ids} for node_id, alloc_ids in missing.items()]
+        print_json({"fits": fits, "nodes": [check.to_json() for check in checks], "missing_nodes": missing_nodes, "undecided": undecided})
     else:
-        _print(checks, broken_before, refused)
+        _print(checks, broken_before, missing)
+        print_undecided(undecided)
     return ALL_FITS if fits else DOES_NOT_FIT
 
 
@@ -138,11 +143,7 @@ def _failing(node: Node, kept: list[Allocation], arriving: list[Allocation]) -> 
     return failing
 
 
-def _missing_json(node_id: str, alloc_ids: list[str]) -> dict[str, Any]:
-    return {"node_id": node_id, "reason": Reason.NODE_MISSING.text, "allocs": alloc_ids}
-
-
-def _print(checks: list[NodeCheck], broken_before: RowSet, refused: dict[str, list[str]]) -> None:
+def _print(checks: list[NodeCheck], broken_before: RowSet, missing: dict[str, list[str]]) -> None:
     broken = RowSet.from_mask([not check.result.fit for check in checks])
     shown = [check for check in checks if len(checks) <= _ROWS_SHOWN or not check.result.fit]
     overview = table("node", ">allocs", ">new", ">cpu MHz", ">memory MiB", ">disk MiB", "verdict")
@@ -150,7 +151,7 @@ def _print(checks: list[NodeCheck], broken_before: RowSet, refused: dict[str, li
         used, supply = check.result.used, check.supply
         amounts = [f"{getattr(used, name)} / {getattr(supply, name)}" for name in ("cpu_mhz", "memory_mib", "disk_mib")]
         add_row(overview, _label(check), len(check.alloc_ids), len(check.new_alloc_ids), *amounts, check.result.reason or "fits")
-    for node_id, alloc_ids in refused.items():
+    for node_id, alloc_ids in missing.items():
         add_row(overview, node_id or '""', len(alloc_ids), "", "", "", "", Reason.NODE_MISSING.text)
     output = console()
     if overview.row_count:
@@ -165,8 +166,8 @@ def _print(checks: list[NodeCheck], broken_before: RowSet, refused: dict[str, li
     text = f"{len(checks) - len(broken)} of {len(checks)} nodes fit"
     if broken:
         text += f"; of the others {len(broken & broken_before)} did not fit before, and {len(broken - broken_before)} do not because of what is new"
-    if refused:
-        text += f"; {len(refused)} named nodes do not exist"
+    if missing:
+        text += f"; {len(missing)} named nodes do not exist"
     output.print(text + ".")
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from fastplan.errors import InvalidInput
 from fastplan.structs import Allocation, Node
+from fastplan.structs.json_text import decode_json
 
 STDIN = "-"
 
@@ -29,8 +27,7 @@ def refuse_two_readers_of_stdin(*sources: str | None) -> None:
 def read_json(source: str, name: str) -> Any:
     """Return the JSON value in the file *source*, or on stdin for ``-``. *name* stands for the input in errors (`allocs`).
 
-    Raises InvalidInput for what cannot be read: a missing file, a folder, no text at all, malformed JSON with its line and column, NaN and
-    infinity with their path, text that is not UTF-8.
+    Raises InvalidInput for what cannot be read: a missing file, a folder, and everything that `decode_json` refuses.
     """
     try:
         data = sys.stdin.buffer.read() if source == STDIN else Path(source).read_bytes()
@@ -38,41 +35,7 @@ def read_json(source: str, name: str) -> Any:
         raise InvalidInput(name, source, f"a JSON file that can be read ({problem.strerror})") from problem
     except ValueError as problem:
         raise InvalidInput(name, source, f"the name of a file ({problem})") from problem
-    if not data.strip():
-        raise InvalidInput(name, "", "JSON")
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.MsgspecError, RecursionError):
-        # The fast decoder does not say where; a second look with the standard one does.
-        raise _fault(data, name) from None
-
-
-def _fault(data: bytes, name: str) -> InvalidInput:
-    """Return what is wrong with *data*, which is no JSON as RFC 8259 has it."""
-    try:
-        value = json.loads(data)
-    except json.JSONDecodeError as problem:
-        rest = problem.doc[problem.pos : problem.pos + 20]
-        return InvalidInput(f"{name} (line {problem.lineno}, column {problem.colno})", rest, f"JSON ({problem.msg})")
-    except UnicodeDecodeError as problem:
-        return InvalidInput(name, data[problem.start : problem.start + 8].hex(" "), "UTF-8 text")
-    except RecursionError:
-        return InvalidInput(name, [], "JSON that is nested less deeply")
-    except ValueError as problem:
-        return InvalidInput(name, data[:20].decode(errors="replace"), f"JSON ({problem})")
-    return _not_finite(value, name) or InvalidInput(name, data[:20].decode(errors="replace"), "JSON as RFC 8259 has it")
-
-
-def _not_finite(value: Any, path: str) -> InvalidInput | None:
-    """Return the first number that is not finite."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return InvalidInput(path, value, "a finite number")
-    steps: Any = ()
-    if isinstance(value, dict):
-        steps = ((f"{path}.{key}", item) for key, item in value.items())
-    elif isinstance(value, list):
-        steps = ((f"{path}[{index}]", item) for index, item in enumerate(value))
-    return next((fault for step, item in steps if (fault := _not_finite(item, step))), None)
+    return decode_json(data, name)
 
 
 def read_records(kind: type[Identified], source: str, one: str, many: str) -> list[Identified]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -31,6 +32,15 @@ def table(*columns: str, title: str | None = None) -> Table:
 def add_row(to: Table, *cells: object) -> None:
     """Add one row; the cells are plain text, also where they look like markup."""
     to.add_row(*(escape(str(cell)) for cell in cells))
+
+
+def print_undecided(facts: Sequence[str]) -> None:
+    """Print what the input leaves open (plan-apply 1.13), if anything."""
+    output = console()
+    if facts:
+        output.print("What this input cannot decide:")
+    for fact in facts:
+        output.print(f"  {fact}", markup=False)
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import click
 
 from fastplan.cli import ALL_FITS, DOES_NOT_FIT
 from fastplan.cli.inputs import STDIN, read_json, refuse_two_readers_of_stdin
-from fastplan.cli.output import add_row, console, print_json, table
+from fastplan.cli.output import add_row, console, print_json, print_undecided, table
 from fastplan.errors import InvalidInput, PlanError, StateError
 from fastplan.planner import PlanResult, Rules, evaluate_plan
 from fastplan.state import StateStore
@@ -34,28 +34,41 @@ def command(state: str, plan: str, rules: str, as_json: bool) -> int:
     API. - is stdin. Exit code 0: all of the plan is accepted; 1: something is refused; 2: bad input.
     """
     refuse_two_readers_of_stdin(state, plan)
-    snapshot = _store(state).snapshot()
+    store = _store(state)
     proposed = Plan.from_api(read_json(plan, "plan"), "plan")
     try:
-        result = evaluate_plan(snapshot, proposed, rules=Rules(rules))
+        result = evaluate_plan(store.snapshot(), proposed, rules=Rules(rules))
     except PlanError as problem:
         if as_json:
-            print_json({"fits": False, "error": str(problem), "refused": {}, "result": None})
+            print_json({"fits": False, "error": str(problem), "refused": {}, "result": None, "undecided": store.undecided})
         else:
             console().print(f"The whole plan is an error: {problem}.", markup=False)
         return DOES_NOT_FIT
     placed_all, expected, actual = result.full_commit(proposed)
     fits = placed_all and not result.rejected_nodes
     if as_json:
-        print_json({"fits": fits, "error": "", "expected": expected, "placed": actual, "refused": result.reasons, "result": result.to_api()})
+        print_json(
+            {
+                "fits": fits,
+                "error": "",
+                "expected": expected,
+                "placed": actual,
+                "refused": result.reasons,
+                "result": result.to_api(),
+                "undecided": store.undecided,
+            }
+        )
     else:
         _print(proposed, result)
+        print_undecided(store.undecided)
     return ALL_FITS if fits else DOES_NOT_FIT
 
 
 def _store(source: str) -> StateStore:
     """Return the state that *source* describes; every fault of a dump is bad input."""
     dump: Any = Path(source) if source != STDIN and Path(source).is_dir() else read_json(source, "state")
+    if not isinstance(dump, dict | Path):
+        raise InvalidInput("state", dump, "an object with nodes, allocs, …")
     try:
         return StateStore.from_dump(dump)
     except StateError as problem:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from fastplan.errors import InvalidInput
 from fastplan.state.named import read_named, read_opaque
 from fastplan.state.undecided import list_undecided
 from fastplan.structs import Allocation, Deployment, Evaluation, Job, Node
+from fastplan.structs.json_text import decode_json
 from fastplan.structs.record import Record
 
 if TYPE_CHECKING:
@@ -49,11 +48,7 @@ def _read_json(path: Path) -> Any:
         content = path.read_bytes()
     except OSError as error:
         raise InvalidInput(str(path), error.strerror or str(error), "a readable file") from error
-    try:
-        return msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        # ValidationError is a DecodeError too, but nothing is validated here.
-        raise InvalidInput(str(path), content[:40].decode(errors="replace"), f"JSON ({error})") from error
+    return decode_json(content, str(path))
 
 
 def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:

@@ -70,9 +70,13 @@ def _store(source: str) -> StateStore:
     if not isinstance(dump, dict | Path):
         raise InvalidInput("state", dump, "an object with nodes, allocs, …")
     try:
-        return StateStore.from_dump(dump)
+        store = StateStore.from_dump(dump)
     except StateError as problem:
         raise InvalidInput("state", source, f"a consistent dump ({problem})") from problem
+    if store.latest_index() == 0:
+        # Nothing in the dump says at which index it was taken, and a refusal needs one to refresh to (plan-apply 5.5).
+        store.touch(1, "nodes", "allocs")
+    return store
 
 
 def _print(plan: Plan, result: PlanResult) -> None:

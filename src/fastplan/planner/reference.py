@@ -6,17 +6,17 @@ Records in, records out; neither the state nor the plan changes.
 from __future__ import annotations
 
 import copy
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from fastplan.errors import InvalidInput, PlanError, Reason
 from fastplan.fit.demand import AllocDemand, demand_of
 from fastplan.fit.lists import alloc_subset, remove_allocs
 from fastplan.fit.reference import check
-from fastplan.planner.result import FITS, Accepted, AllocMap, NodeVerdict, PlanResult, refusal
+from fastplan.planner.result import FITS, NOTHING, Accepted, AllocMap, NodeVerdict, PlanResult, refusal
 from fastplan.planner.rules import Rules
-from fastplan.structs import Allocation, Job, Node, Plan, canonical_alloc
+from fastplan.state.plans import AllocsByNode, AnyPlan, with_job_of
+from fastplan.structs import Allocation, Job, Node, canonical_alloc
 
 
 class StateReader(Protocol):
@@ -43,50 +43,66 @@ class StateReader(Protocol):
         ...
 
 
-OverQuota = Callable[[StateReader, Plan], bool]
+OverQuota = Callable[[StateReader, AnyPlan], bool]
 """The quota hook: does the plan go over quota? (plan-apply 5.8)"""
+
+NO_REFRESH_INDEX = "partialCommit with RefreshIndex of 0"
 
 _NODE_GATES = {"disconnected": Reason.NODE_DISCONNECTED, "down": Reason.NODE_DOWN, "ready": Reason.FITS}
 
 
-def evaluate_plan(state: StateReader, plan: Plan, rules: Rules = Rules.STRICT, *, over_quota: OverQuota | None = None) -> PlanResult:
+def evaluate_plan(state: StateReader, plan: AnyPlan, rules: Rules = Rules.STRICT, *, over_quota: OverQuota | None = None) -> PlanResult:
     """Return what of *plan* is acceptable on *state* (plan-apply 5). Raises PlanError where the plan as a whole fails."""
-    node_update = _resolved(state, plan.node_update)
-    node_preemptions = _resolved(state, plan.node_preemptions)
+    changes = resolve(state, plan)
     if over_quota is not None and over_quota(state, plan):
-        return PlanResult(plan, counts=(0, 0), make_accepted=_never, kept=False, refresh_index=refresh_index(state))
-
-    accepted = Accepted({}, {}, {})
+        return PlanResult(plan, NOTHING, kept=False, refresh_index=refresh_index(state))
+    repeated = repeated_ids(plan)
     refused: dict[str, NodeVerdict] = {}
-    for node_id in sorted(plan.node_update.keys() | plan.node_allocation.keys()):
-        verdict = evaluate_node_plan(state, plan, node_id, rules)
+    for node_id in evaluated_nodes(plan):
+        verdict = judge(state, plan, node_id, rules, repeated)
         if verdict.error:
             raise PlanError(verdict.error)
         if not verdict.fit:
             refused[node_id] = verdict
             if plan.all_at_once:
                 break
-            continue
-        if stops := node_update.get(node_id):
-            accepted.node_update[node_id] = stops
-        if placements := plan.node_allocation.get(node_id):
-            accepted.node_allocation[node_id] = placements
-        if plan.node_preemptions.get(node_id) is not None:
-            accepted.node_preemptions[node_id] = _not_ended(state, node_preemptions[node_id])
-
     if not refused:
-        return PlanResult(plan, counts=_counts(accepted), make_accepted=lambda result: accepted)
+        return PlanResult(plan, accepted_parts(state, plan, changes, refused))
     refresh = refresh_index(state)
     if refresh == 0:
-        raise PlanError("partialCommit with RefreshIndex of 0")
-    kept = not plan.all_at_once
-    return PlanResult(
-        plan, counts=_counts(accepted), make_accepted=lambda result: accepted, make_refused=lambda: refused, kept=kept, refresh_index=refresh
-    )
+        raise PlanError(NO_REFRESH_INDEX)
+    if plan.all_at_once:
+        return PlanResult(plan, NOTHING, refused=refused, kept=False, refresh_index=refresh)
+    return PlanResult(plan, accepted_parts(state, plan, changes, refused), refused=refused, refresh_index=refresh)
 
 
-def evaluate_node_plan(state: StateReader, plan: Plan, node_id: str, rules: Rules = Rules.STRICT) -> NodeVerdict:
-    """Return what is thought of the part of *plan* that concerns one node (plan-apply 5.2); the numbers are those of its table."""
+def evaluated_nodes(plan: AnyPlan) -> list[str]:
+    """Return the nodes that are looked at, ascending: those that are only preempted on are not (plan-apply 5.5)."""
+    return sorted(plan.node_update.keys() | plan.node_allocation.keys())
+
+
+def accepted_parts(state: StateReader, plan: AnyPlan, changes: Changes, refused: Container[str]) -> Accepted:
+    """Return what is left of *plan* without the *refused* nodes (plan-apply 5.5)."""
+    accepted = Accepted({}, {}, {})
+    for node_id in evaluated_nodes(plan):
+        if node_id in refused:
+            continue
+        if stops := changes.node_update.get(node_id):
+            accepted.node_update[node_id] = stops
+        if placements := plan.node_allocation.get(node_id):
+            accepted.node_allocation[node_id] = list(placements)
+        if plan.node_preemptions.get(node_id) is not None:
+            accepted.node_preemptions[node_id] = _not_ended(state, changes.node_preemptions[node_id])
+    return accepted
+
+
+def evaluate_node_plan(state: StateReader, plan: AnyPlan, node_id: str, rules: Rules = Rules.STRICT) -> NodeVerdict:
+    """Return what is thought of the part of *plan* that concerns one node (plan-apply 5.2)."""
+    return judge(state, plan, node_id, rules, repeated_ids(plan))
+
+
+def judge(state: StateReader, plan: AnyPlan, node_id: str, rules: Rules, repeated: Container[str]) -> NodeVerdict:
+    """Return the verdict on one node; the numbers are those of the table in plan-apply 5.2. *repeated*: ids that the plan places on several nodes."""
     placements = [canonical_alloc(alloc) for alloc in plan.node_allocation.get(node_id) or ()]
     # 1: stops are always acceptable, even on a node that does not exist.
     if not placements:
@@ -96,7 +112,7 @@ def evaluate_node_plan(state: StateReader, plan: Plan, node_id: str, rules: Rule
     if node is None:
         return refusal(Reason.NODE_MISSING)
     strict = rules is Rules.STRICT
-    if strict and _names_another_node(state, plan, node_id, placements):
+    if strict and _names_another_node(state, node_id, placements, repeated):
         return refusal(Reason.OTHER_NODE)
     # 4 to 6
     gate = _NODE_GATES.get(node.status, Reason.NODE_NOT_READY)
@@ -105,7 +121,7 @@ def evaluate_node_plan(state: StateReader, plan: Plan, node_id: str, rules: Rule
     stored = state.allocs_by_node(node_id)
     leaving = [*(plan.node_update.get(node_id) or ()), *(plan.node_preemptions.get(node_id) or ()), *placements]
     if strict:
-        return _evaluate_strictly(node, gate, stored, leaving, placements, _job_of(state, plan))
+        return _evaluate_strictly(node, gate, stored, leaving, placements, job_of(state, plan))
     if gate is not Reason.FITS:
         return FITS
     # 8: in-place updates are not checked against the resources.
@@ -148,17 +164,29 @@ def _passes(gate: Reason, placements: Sequence[Allocation]) -> bool:
     return False
 
 
-def _names_another_node(state: StateReader, plan: Plan, node_id: str, placements: Sequence[Allocation]) -> bool:
+def _names_another_node(state: StateReader, node_id: str, placements: Sequence[Allocation], repeated: Container[str]) -> bool:
     """Return whether a placement belongs to another node: by its own NodeID, by the state, or because the plan lists it under two nodes."""
     for alloc in placements:
-        stored = state.alloc(alloc.id)
-        if alloc.node_id not in ("", node_id) or (stored is not None and stored.node_id != node_id):
+        if alloc.node_id not in ("", node_id) or alloc.id in repeated:
             return True
-    own = {alloc.id for alloc in placements}
-    return any(alloc.id in own for other_id, others in plan.node_allocation.items() if other_id != node_id for alloc in others or ())
+        stored = state.alloc(alloc.id)
+        if stored is not None and stored.node_id != node_id:
+            return True
+    return False
 
 
-def _job_of(state: StateReader, plan: Plan) -> Job | None:
+def repeated_ids(plan: AnyPlan) -> set[str]:
+    """Return the ids that *plan* places on more than one node."""
+    node_of: dict[str, str] = {}
+    repeated: set[str] = set()
+    for node_id, allocs in plan.node_allocation.items():
+        for alloc in allocs or ():
+            if node_of.setdefault(alloc.id, node_id) != node_id:
+                repeated.add(alloc.id)
+    return repeated
+
+
+def job_of(state: StateReader, plan: AnyPlan) -> Job | None:
     """Return the job of *plan*: carried along, or looked up as on submission (plan-apply 7.5)."""
     if plan.job is not None or plan.job_info is None:
         return plan.job
@@ -173,17 +201,12 @@ def _adds_load(existing: Sequence[Allocation], placements: Sequence[Allocation],
             continue
         # An id that comes twice counts twice, so its second entry is an addition.
         before = held.pop(alloc.id, None)
-        if before is None or _grows(demand_of(before), demand_of(_with_job(alloc, job))):
+        if before is None:
+            return True
+        after = alloc if alloc.job is not None or job is None else with_job_of(alloc, job)
+        if _grows(demand_of(before), demand_of(after)):
             return True
     return False
-
-
-def _with_job(alloc: Allocation, job: Job | None) -> Allocation:
-    if alloc.job is not None or job is None:
-        return alloc
-    alloc = copy.copy(alloc)
-    alloc.job = job
-    return alloc
 
 
 def _grows(before: AllocDemand, after: AllocDemand) -> bool:
@@ -192,9 +215,8 @@ def _grows(before: AllocDemand, after: AllocDemand) -> bool:
         return before != after
     if after.cpu_mhz > before.cpu_mhz or after.memory_mib > before.memory_mib or after.disk_mib > before.disk_mib:
         return True
-    held = [Counter(each) for each in (before.cores, before.ports, before.devices, before.volumes)]
-    wanted = [Counter(each) for each in (after.cores, after.ports, after.devices, after.volumes)]
-    return not all(want <= hold for want, hold in zip(wanted, held, strict=True))
+    wanted = (*after.cores, *after.ports, *after.devices, *after.volumes)
+    return not set(wanted).issubset((*before.cores, *before.ports, *before.devices, *before.volumes))
 
 
 def refresh_index(state: StateReader) -> int:
@@ -219,27 +241,35 @@ def changed(stored: Allocation, diff: Allocation) -> Allocation:
     return alloc
 
 
-def _resolved(state: StateReader, diffs: Mapping[str, Iterable[Allocation] | None]) -> AllocMap:
-    """Return the whole allocations that stops or preemptions make of the stored ones. Raises PlanError for an unknown id (plan-apply 5.4)."""
+class Changes(NamedTuple):
+    """Stops and preemptions as whole allocations with the change applied, by node (plan-apply 5.1)."""
+
+    node_update: AllocMap
+    node_preemptions: AllocMap
+
+
+def resolve(state: StateReader, plan: AnyPlan) -> Changes:
+    """Return the whole allocations that the stops and preemptions of *plan* make of the stored ones. Raises PlanError for an unknown id (plan-apply 5.4)."""
+    return Changes(_resolved(state, plan.node_update), _resolved(state, plan.node_preemptions))
+
+
+def _resolved(state: StateReader, diffs: AllocsByNode) -> AllocMap:
     result: AllocMap = {}
     for node_id in sorted(diffs):
         allocs = result[node_id] = []
         for diff in diffs[node_id] or ():
             stored = state.alloc(diff.id)
             if stored is None:
-                raise PlanError(f"alloc {diff.id} doesn't exist")
+                raise PlanError(unknown_alloc(diff.id))
             allocs.append(changed(stored, diff))
     return result
+
+
+def unknown_alloc(alloc_id: str) -> str:
+    """Return the text for a stop or preemption of an allocation that is not stored."""
+    return f"alloc {alloc_id} doesn't exist"
 
 
 def _not_ended(state: StateReader, preemptions: Iterable[Allocation]) -> list[Allocation]:
     """Return the preemptions whose stored allocation is not terminal (plan-apply 5.5)."""
     return [alloc for alloc in preemptions if (stored := state.alloc(alloc.id)) is not None and not stored.is_terminal]
-
-
-def _counts(accepted: Accepted) -> tuple[int, int]:
-    return sum(map(len, accepted.node_update.values())), sum(map(len, accepted.node_allocation.values()))
-
-
-def _never(result: PlanResult) -> Accepted:
-    raise AssertionError("nothing of this plan is in the result")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fastplan.errors import Reason
-from fastplan.structs import Allocation, Deployment, DeploymentUpdate, Plan
+from fastplan.state.plans import AnyPlan
+from fastplan.structs import Allocation, Deployment, DeploymentUpdate
 from fastplan.structs import PlanResult as PlanResultRecord
 
 AllocMap = dict[str, list[Allocation]]
@@ -43,6 +44,9 @@ class Accepted(NamedTuple):
     node_preemptions: AllocMap
 
 
+NOTHING = Accepted({}, {}, {})
+
+
 class PlanResult:
     """The answer to a plan: what was accepted, what was refused, and the index to refresh to (plan-apply 1.11).
 
@@ -50,51 +54,45 @@ class PlanResult:
     `ineligible_nodes` are filled in by the applier; the record of the same name in `fastplan.structs` is what `to_record` returns.
     """
 
-    __slots__ = (
-        "_accepted",
-        "_counts",
-        "_deployment",
-        "_make_accepted",
-        "_make_refused",
-        "_refused",
-        "alloc_index",
-        "ineligible_nodes",
-        "kept",
-        "plan",
-        "refresh_index",
-    )
+    __slots__ = ("_accepted", "_counts", "_deployment", "_refused", "alloc_index", "ineligible_nodes", "kept", "partial", "plan", "planned", "refresh_index")
 
     def __init__(
         self,
-        plan: Plan,
+        plan: AnyPlan,
+        accepted: Accepted | Callable[[PlanResult], Accepted],
         *,
-        counts: tuple[int, int],
-        make_accepted: Callable[[PlanResult], Accepted],
-        make_refused: Callable[[], Mapping[str, NodeVerdict]] | None = None,
+        refused: dict[str, NodeVerdict] | Callable[[], dict[str, NodeVerdict]] | None = None,
         kept: bool = True,
         refresh_index: int = 0,
+        counts: tuple[int, int] | None = None,
+        planned: int | None = None,
     ) -> None:
-        """Record an answer. *counts*: accepted stops and placements. *make_refused* gives the refused nodes, None if there are none.
+        """Record an answer.
 
-        *kept* is False where nothing at all of the plan is in the result: refused all at once (plan-apply 5.5) or over quota (5.8).
+        *accepted*: the accepted parts, or what makes them on request; then *counts* has the number of stops and placements in them, and
+        *planned* the number of placements in the plan.
+        *refused*: the refused nodes or what finds them, None if there are none. *kept* is False where nothing at all of the plan is in the
+        result: refused all at once (plan-apply 5.5) or over quota (5.8).
         """
         self.plan = plan
+        self.planned = planned
         self.kept = kept
+        self.partial = refused is not None
         self.refresh_index = refresh_index
         self.alloc_index = 0
         self.ineligible_nodes: tuple[str, ...] = ()
+        self._accepted = accepted
+        self._refused = refused
         self._counts = counts
-        self._make_accepted = make_accepted
-        self._make_refused = make_refused
-        self._accepted: Accepted | None = None
-        self._refused: dict[str, NodeVerdict] | None = None
         self._deployment: Deployment | None = None
 
     @property
     def refused(self) -> dict[str, NodeVerdict]:
         """The refused nodes with their verdicts, ascending by id."""
         if self._refused is None:
-            self._refused = {} if self._make_refused is None else dict(sorted(self._make_refused().items()))
+            self._refused = {}
+        elif callable(self._refused):
+            self._refused = self._refused()
         return self._refused
 
     @property
@@ -108,16 +106,18 @@ class PlanResult:
         return {node_id: verdict.reason for node_id, verdict in self.refused.items()}
 
     @property
-    def is_partial(self) -> bool:
-        """Whether a node was refused."""
-        return self._make_refused is not None
-
-    @property
     def accepted(self) -> Accepted:
         """The three maps of what was accepted."""
-        if self._accepted is None:
-            self._accepted = self._make_accepted(self) if self.kept else Accepted({}, {}, {})
+        if callable(self._accepted):
+            self._accepted = self._accepted(self)
         return self._accepted
+
+    @property
+    def accepted_counts(self) -> tuple[int, int]:
+        """How many stops and placements were accepted."""
+        if self._counts is None:
+            self._counts = sum(map(len, self.node_update.values())), sum(map(len, self.node_allocation.values()))
+        return self._counts
 
     @property
     def node_update(self) -> AllocMap:
@@ -139,7 +139,7 @@ class PlanResult:
         """A copy of the plan's deployment; after a refusal its canaries are cut down to those that were placed (plan-apply 5.6)."""
         if self._deployment is None and self.kept and self.plan.deployment is not None:
             deployment = self.plan.deployment.copy()
-            if self.is_partial and any(group.placed_canaries for group in deployment.task_groups.values()):
+            if self.partial and any(group.placed_canaries for group in deployment.task_groups.values()):
                 placed = {alloc.id for allocs in self.node_allocation.values() for alloc in allocs}
                 for group in deployment.task_groups.values():
                     group.placed_canaries = [alloc_id for alloc_id in group.placed_canaries if alloc_id in placed]
@@ -155,10 +155,13 @@ class PlanResult:
         """Return whether nothing has to be written; preemptions, refusals and indexes do not count (plan-apply 1.11)."""
         if self.ineligible_nodes:
             return False
-        return not self.kept or not (any(self._counts) or self.plan.deployment_updates or self.plan.deployment is not None)
+        return not self.kept or not (any(self.accepted_counts) or self.plan.deployment_updates or self.plan.deployment is not None)
 
-    def full_commit(self, plan: Plan) -> tuple[bool, int, int]:
+    def full_commit(self, plan: AnyPlan) -> tuple[bool, int, int]:
         """Return (all placed?, placements that *plan* wanted, placements that are in the result under the same nodes) (plan-apply 1.11)."""
+        if plan is self.plan and self.planned is not None:
+            placed = self.accepted_counts[1] if self.kept else 0
+            return placed == self.planned, self.planned, placed
         expected = actual = 0
         for node_id, allocs in plan.node_allocation.items():
             expected += len(allocs or ())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 import numpy
@@ -75,14 +74,8 @@ def shape_of(resources: AllocatedResources) -> tuple[ResourceShape, NDArray[nump
             for device in task.devices:
                 if device is not None:
                     device.device_ids = [""] * len(device.device_ids)
-    shape = ResourceShape(
-        numbers.cpu_mhz, numbers.memory_mib, numbers.memory_max_mib, numbers.disk_mib, template=_encoder.encode(_with_all_slots(template))
-    )
+    shape = ResourceShape(numbers.cpu_mhz, numbers.memory_mib, numbers.memory_max_mib, numbers.disk_mib, template=_encoder.encode(template.to_api()))
     return shape, claims
-
-
-def _with_all_slots(template: AllocatedResources) -> dict[str, Any]:
-    return template.to_api()
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,0 +1,786 @@
+"""Compiled verification of plans; the contract stands in `_verify.pxd`, the rules in plan-apply.md 5.2.
+
+Everything here runs under the interpreter lock, so the scratch memory is shared by all calls.
+"""
+
+cimport cython
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcmp, memset
+
+from fastplan.columns._ids cimport hash_key
+from fastplan.fit._kernels cimport (
+    ASK_IGNORES, ASK_IRREGULAR, CLAIM_EXCLUSIVE, CLAIM_FLAG_BITS, CLAIM_IGNORES, KIND_SHIFT, KIND_VOLUME, ROW_DISCONNECTED, ROW_DOWN, ROW_INELIGIBLE,
+    ROW_PRESENT, ROW_READY, RULE_CHECK_DEVICES, RULE_PHYSICAL, RULE_STRICT_CORES, RULE_STRICT_DEVICES, SLOW, Ask, NodeRow, check_row,
+)
+from fastplan.fit._nodes cimport NodeTable
+from fastplan.state._allocs cimport (
+    ALLOC_IRREGULAR, CLIENT_COMPLETE, CLIENT_LOST, DESIRED_EVICT, DESIRED_RUN, DESIRED_STOP, KEEP, NONE, AllocRow, AllocView, client_terminal,
+    server_terminal, sort_claims,
+)
+
+cdef enum:
+    CLIENT_UNKNOWN = 3
+
+    # Numbers of errors.Reason; a test compares them.
+    NODE_MISSING = 10
+    NODE_DISCONNECTED = 11
+    NODE_DOWN = 12
+    NODE_NOT_READY = 13
+    NODE_INELIGIBLE = 14
+    OTHER_NODE = 15
+
+    KIND_PLACE = 0
+    KIND_STOP = 1
+    KIND_PREEMPT = 2
+
+    # Plan nodes between asking for memory and using it.
+    AHEAD = 12
+
+    TOMBSTONE = 0xFFFFFFFF
+
+NOMAD_RULES = RULE_CHECK_DEVICES
+STRICT_RULES = RULE_PHYSICAL | RULE_STRICT_CORES | RULE_STRICT_DEVICES | RULE_CHECK_DEVICES
+
+
+cdef struct Touched:
+    # An allocation that something in flight concerns: committed, and as it will be.
+    const uint8_t* key
+    int64_t row                 # committed row on this node, -1 without
+    void* plan                  # PlanView with its new contents, NULL: as committed
+    uint32_t item
+    uint8_t desired
+    uint8_t client
+    bint exists
+    bint updated                # in place, by something in flight
+    bint leaves                 # the plan at hand removes it
+
+
+cdef struct Claims:
+    uint64_t* items
+    uint32_t count
+    uint32_t room
+
+cdef Claims asked, released, joining
+cdef Touched* touched = NULL
+cdef uint32_t touched_count = 0
+cdef uint32_t touched_room = 0
+cdef uint32_t* leaving = NULL
+cdef uint32_t leaving_count = 0
+cdef uint32_t leaving_room = 0
+
+
+cdef int reserve(void** array, uint32_t* room, uint64_t wanted, size_t item_bytes) except -1:
+    cdef uint64_t more
+    cdef void* grown
+    if wanted <= room[0]:
+        return 0
+    more = wanted + wanted // 2 + 32
+    grown = realloc(array[0], more * item_bytes)
+    if grown == NULL:
+        raise MemoryError(f"no memory to verify a plan: {more} items of {item_bytes} bytes")
+    array[0] = grown
+    room[0] = <uint32_t> more
+    return 0
+
+
+cdef int append_claims(Claims* claims, const uint64_t* items, uint32_t count) except -1:
+    cdef uint32_t i
+    reserve(<void**> &claims.items, &claims.room, <uint64_t> claims.count + count, sizeof(uint64_t))
+    for i in range(count):
+        claims.items[claims.count + i] = items[i]
+    claims.count += count
+    return 0
+
+
+cdef bint sort_and_join(Claims* claims) noexcept nogil:
+    """Sort claims and merge requests of one shared volume. Returns whether some other key comes twice."""
+    cdef uint32_t i, kept = 0
+    cdef uint64_t claim
+    if claims.count < 2:
+        return False
+    sort_claims(claims.items, claims.count)
+    for i in range(1, claims.count):
+        claim = claims.items[i]
+        if claim >> CLAIM_FLAG_BITS == claims.items[kept] >> CLAIM_FLAG_BITS:
+            if claim >> KIND_SHIFT != KIND_VOLUME or (claim | claims.items[kept]) & CLAIM_EXCLUSIVE:
+                return True
+        else:
+            kept += 1
+            claims.items[kept] = claim
+    claims.count = kept + 1
+    return False
+
+
+cdef class PlanView:
+    """The columns of a plan, bound for the compiled code. The arrays are those of `state.plans.PlanColumns`; raises ValueError where they do not belong together."""
+
+    def __init__(
+        self, const uint32_t[::1] node_rows not None, const uint32_t[::1] node_generations not None, const uint8_t[::1] in_scope not None,
+        const uint32_t[::1] place_offsets not None,
+        const uint8_t[:, ::1] alloc_ids not None, const uint16_t[::1] shape_index not None, const uint8_t[::1] client_status not None,
+        const uint8_t[::1] place_flags not None, const uint32_t[::1] claim_offsets not None, const uint64_t[::1] claims not None,
+        const int64_t[:, ::1] shape_amounts not None, const uint32_t[::1] stop_offsets not None, const uint8_t[:, ::1] stop_ids not None,
+        const uint8_t[::1] stop_client not None, const uint32_t[::1] preempt_offsets not None, const uint8_t[:, ::1] preempt_ids not None,
+    ):
+        cdef Py_ssize_t k = node_rows.shape[0], n = alloc_ids.shape[0], i
+        if (
+            node_generations.shape[0] != k or in_scope.shape[0] != k or place_offsets.shape[0] != k + 1 or stop_offsets.shape[0] != k + 1 or preempt_offsets.shape[0] != k + 1
+            or alloc_ids.shape[1] != 16 or stop_ids.shape[1] != 16 or preempt_ids.shape[1] != 16 or shape_amounts.shape[1] != 4
+            or shape_index.shape[0] != n or client_status.shape[0] != n or place_flags.shape[0] != n or claim_offsets.shape[0] != n + 1
+            or stop_client.shape[0] != stop_ids.shape[0]
+        ):
+            raise ValueError("the columns of a plan have lengths that do not belong together")
+        check_offsets(place_offsets, n)
+        check_offsets(claim_offsets, claims.shape[0])
+        check_offsets(stop_offsets, stop_ids.shape[0])
+        check_offsets(preempt_offsets, preempt_ids.shape[0])
+        for i in range(n):
+            if shape_index[i] >= shape_amounts.shape[0]:
+                raise ValueError(f"placement {i} has shape {shape_index[i]} of {shape_amounts.shape[0]}")
+        self.node_count = k
+        self.node_rows = node_rows
+        self.node_generations = node_generations
+        self.in_scope = in_scope
+        self.place_offsets = place_offsets
+        self.alloc_ids = alloc_ids
+        self.shape_index = shape_index
+        self.client_status = client_status
+        self.place_flags = place_flags
+        self.claim_offsets = claim_offsets
+        self.claims = claims
+        self.claims_data = &claims[0] if claims.shape[0] else NULL
+        self.shape_amounts = shape_amounts
+        self.stop_offsets = stop_offsets
+        self.stop_ids = stop_ids
+        self.stop_client = stop_client
+        self.preempt_offsets = preempt_offsets
+        self.preempt_ids = preempt_ids
+
+
+cdef int check_offsets(const uint32_t[::1] offsets, Py_ssize_t count) except -1:
+    cdef Py_ssize_t i
+    if offsets.shape[0] == 0 or offsets[0] != 0 or offsets[offsets.shape[0] - 1] != count:
+        raise ValueError(f"the offsets of a plan's column must go from 0 to {count}")
+    for i in range(1, offsets.shape[0]):
+        if offsets[i] < offsets[i - 1]:
+            raise ValueError("the offsets of a plan's column must ascend")
+    return 0
+
+
+cdef inline uint32_t counted_claims(PlanView plan, uint32_t item, bint own_jobs_only) noexcept nogil:
+    """How many of a placement's claims count: volumes stand at the end, and Nomad sees them only where the placement carries a job."""
+    cdef uint32_t first = plan.claim_offsets[item]
+    cdef uint32_t last = plan.claim_offsets[item + 1]
+    if own_jobs_only and not plan.place_flags[item] & PLACE_OWN_JOB:
+        while last > first and plan.claims_data[last - 1] >> KIND_SHIFT == KIND_VOLUME:
+            last -= 1
+    return last - first
+
+
+cdef int add_placement(Ask* ask, Claims* claims, PlanView plan, uint32_t item, bint own_jobs_only) except -1:
+    """Add what a placement asks."""
+    cdef const int64_t* amounts = &plan.shape_amounts[plan.shape_index[item], 0]
+    ask.cpu_mhz += amounts[0]
+    ask.memory_mib += amounts[1]
+    ask.memory_max_mib += amounts[2]
+    ask.disk_mib += amounts[3]
+    if plan.place_flags[item] & PLACE_IRREGULAR:
+        ask.flags |= ASK_IRREGULAR
+    return append_claims(claims, plan.claims_data + plan.claim_offsets[item], counted_claims(plan, item, own_jobs_only))
+
+
+cdef int add_committed(Ask* ask, Claims* claims, AllocView allocs, const AllocRow* entry) except -1:
+    """Add what a stored allocation holds."""
+    cdef Ask own
+    allocs.ask_of(entry, &own)
+    ask.cpu_mhz += own.cpu_mhz
+    ask.memory_mib += own.memory_mib
+    ask.memory_max_mib += own.memory_max_mib
+    ask.disk_mib += own.disk_mib
+    ask.count += 1
+    ask.flags |= own.flags & ASK_IRREGULAR
+    return append_claims(claims, own.claims, own.claims_count)
+
+
+cdef int grows(PlanView plan, uint32_t item, AllocView allocs, const AllocRow* entry, PlanView older, uint32_t older_item) except -2:
+    """Whether a placement needs more than its older version: a stored one, or one in flight (*older*). SLOW: only the reference knows."""
+    cdef const int64_t* amounts = &plan.shape_amounts[plan.shape_index[item], 0]
+    cdef const uint64_t* claims = plan.claims_data + plan.claim_offsets[item]
+    cdef uint32_t count = plan.claim_offsets[item + 1] - plan.claim_offsets[item]
+    cdef Ask held
+    cdef const int64_t* held_amounts
+    cdef uint32_t i, j
+    if older is not None:
+        held_amounts = &older.shape_amounts[older.shape_index[older_item], 0]
+        held.cpu_mhz = held_amounts[0]
+        held.memory_mib = held_amounts[1]
+        held.disk_mib = held_amounts[3]
+        held.claims = older.claims_data + older.claim_offsets[older_item]
+        held.claims_count = older.claim_offsets[older_item + 1] - older.claim_offsets[older_item]
+        held.flags = ASK_IRREGULAR if older.place_flags[older_item] & PLACE_IRREGULAR else 0
+    else:
+        allocs.ask_of(entry, &held)
+    if held.flags & ASK_IRREGULAR or plan.place_flags[item] & PLACE_IRREGULAR:
+        return SLOW
+    if amounts[0] > held.cpu_mhz or amounts[1] > held.memory_mib or amounts[3] > held.disk_mib:
+        return True
+    for i in range(count):
+        j = 0
+        while j < held.claims_count and held.claims[j] != claims[i]:
+            j += 1
+        if j == held.claims_count:
+            return True
+    return False
+
+
+cdef inline bint counts(uint8_t desired, uint8_t client, bint physical) noexcept nogil:
+    """Whether an allocation counts on its node: physically until its client is terminal, else while it is terminal on neither side."""
+    return client < CLIENT_COMPLETE and (physical or desired < DESIRED_STOP)
+
+
+cdef Touched* find_touched(const uint8_t* key) noexcept nogil:
+    cdef uint32_t i
+    for i in range(touched_count):
+        if memcmp(touched[i].key, key, 16) == 0:
+            return &touched[i]
+    return NULL
+
+
+cdef bint gather(Overlay overlay, AllocView allocs, uint32_t node_row, uint32_t generation, uint32_t ref) except -1:
+    """Work out what is in flight on a node. Returns whether it is beyond the compiled check."""
+    global touched_count
+    cdef uint32_t number = overlay.heads[node_row] if node_row < overlay.node_room else 0
+    cdef Change* change
+    cdef Touched* it
+    cdef PlanView plan
+    cdef uint8_t client
+    cdef bint beyond = False
+    touched_count = 0
+    while number:
+        change = &overlay.changes[number - 1]
+        number = change.next
+        if change.generation != generation:
+            continue
+        plan = <PlanView> change.plan
+        it = find_touched(change.key)
+        if it == NULL:
+            reserve(<void**> &touched, &touched_room, touched_count + 1, sizeof(Touched))
+            it = &touched[touched_count]
+            touched_count += 1
+            memset(it, 0, sizeof(Touched))
+            it.key = change.key
+            it.row = allocs.find_key(change.key)
+            if it.row >= 0:
+                if allocs.memory.identity(<uint32_t> it.row).node_ref != ref:
+                    return True
+                it.exists = True
+                it.desired = allocs.row(<uint32_t> it.row).desired
+                it.client = allocs.row(<uint32_t> it.row).client
+        if change.kind == KIND_PLACE:
+            client = plan.client_status[change.item]
+            if change.unchecked:
+                beyond = True
+            # What the client said stays, unless the plan says that it is lost or unknown (plan-apply 6.10).
+            if not it.exists or client == CLIENT_LOST or client == CLIENT_UNKNOWN:
+                it.client = client
+            it.updated = it.exists
+            it.desired = DESIRED_RUN
+            it.plan = change.plan
+            it.item = change.item
+            it.exists = True
+        elif it.exists:
+            it.desired = DESIRED_STOP if change.kind == KIND_STOP else DESIRED_EVICT
+            if change.kind == KIND_STOP and plan.stop_client[change.item] != KEEP:
+                it.client = plan.stop_client[change.item]
+    return beyond
+
+
+cdef int leave(AllocView allocs, const uint8_t* key, uint32_t ref) except -1:
+    """The plan at hand removes an allocation from the node, if it is there."""
+    global leaving_count
+    cdef Touched* it = find_touched(key) if touched_count else NULL
+    cdef int64_t row
+    cdef uint32_t i
+    if it != NULL:
+        it.leaves = True
+        return 0
+    row = allocs.find_key(key)
+    if row < 0 or allocs.memory.identity(<uint32_t> row).node_ref != ref:
+        return 0
+    for i in range(leaving_count):
+        if leaving[i] == row:
+            return 0
+    reserve(<void**> &leaving, &leaving_room, leaving_count + 1, sizeof(uint32_t))
+    leaving[leaving_count] = <uint32_t> row
+    leaving_count += 1
+    return 0
+
+
+cdef int32_t judge(NodeTable nodes, AllocView allocs, PlanView plan, Overlay overlay, Py_ssize_t i, uint32_t rules, uint8_t* flags) except -100:
+    """The verdict on one node of the plan: 0, a reason or SLOW."""
+    global touched_count, leaving_count
+    cdef uint32_t first = plan.place_offsets[i], last = plan.place_offsets[i + 1], j, count
+    cdef uint32_t node_row = plan.node_rows[i]
+    cdef uint32_t ref
+    cdef const NodeRow* node
+    cdef bint physical = rules & RULE_PHYSICAL != 0
+    cdef bint ready, accepted, subset = True, all_terminal = True, more = False
+    cdef int larger
+    cdef int64_t row
+    cdef const uint8_t* key
+    cdef uint8_t client
+    cdef AllocRow* entry
+    cdef Touched* it
+    cdef Change* change
+    cdef Ask ask, release, prior
+    if first == last:
+        return 0
+    if node_row >= nodes.row_count:
+        return NODE_MISSING
+    node = nodes.row_at(node_row)
+    if not node.flags & ROW_PRESENT or node.generation != plan.node_generations[i]:
+        return NODE_MISSING
+    ref = allocs.ref_of_node(node_row)
+    touched_count = 0
+    leaving_count = 0
+    if overlay is not None:
+        if overlay.odd_count:
+            flags[0] |= VERDICT_IN_FLIGHT
+            return SLOW
+        if node_row < overlay.node_room and overlay.heads[node_row]:
+            flags[0] |= VERDICT_IN_FLIGHT
+            if gather(overlay, allocs, node_row, node.generation, ref):
+                return SLOW
+    ready = node.flags & ROW_READY != 0
+
+    # Rows 3 to 6 and 8 of the table in plan-apply 5.2, in one pass over the placements.
+    accepted = ready or node.flags & (ROW_DISCONNECTED | ROW_DOWN)
+    larger = False
+    for j in range(first, last):
+        key = &plan.alloc_ids[j, 0]
+        client = plan.client_status[j]
+        it = find_touched(key) if touched_count else NULL
+        row = -1
+        if it == NULL:
+            row = allocs.find_key(key)
+            if overlay is not None:
+                change = overlay.find_place(key)
+                if change != NULL:
+                    # In flight on another node.
+                    flags[0] |= VERDICT_IN_FLIGHT
+                    return SLOW
+        if physical and (plan.place_flags[j] & PLACE_OTHER_NODE or (row >= 0 and allocs.memory.identity(<uint32_t> row).node_ref != ref)):
+            return OTHER_NODE
+        if not ready:
+            if node.flags & ROW_DISCONNECTED:
+                accepted = accepted and client == CLIENT_UNKNOWN
+            elif node.flags & ROW_DOWN:
+                accepted = accepted and (client == CLIENT_LOST or (client == CLIENT_UNKNOWN and plan.place_flags[j] & PLACE_NOT_REPLACEABLE))
+        if row >= 0 and allocs.memory.identity(<uint32_t> row).node_ref == ref:
+            entry = allocs.row(<uint32_t> row)
+            if counts(entry.desired, entry.client, False):
+                # The second of two equal ids adds to the node; that is rare enough for the reference.
+                for count in range(leaving_count):
+                    if leaving[count] == row:
+                        return SLOW
+                if physical and client < CLIENT_COMPLETE and larger == 0:
+                    larger = grows(plan, j, allocs, entry, None, 0)
+            else:
+                subset = False
+                if client < CLIENT_COMPLETE:
+                    more = True
+        elif it != NULL and it.exists and counts(it.desired, it.client, False):
+            if it.leaves:
+                return SLOW
+            if physical and client < CLIENT_COMPLETE and larger == 0:
+                if it.plan != NULL:
+                    larger = grows(plan, j, allocs, NULL, <PlanView> it.plan, it.item)
+                else:
+                    larger = grows(plan, j, allocs, allocs.row(<uint32_t> it.row), None, 0)
+        else:
+            subset = False
+            if client < CLIENT_COMPLETE:
+                more = True
+        leave(allocs, key, ref)
+    if not accepted:
+        return NODE_DISCONNECTED if node.flags & ROW_DISCONNECTED else NODE_DOWN if node.flags & ROW_DOWN else NODE_NOT_READY
+    if physical:
+        if larger == SLOW:
+            return SLOW
+        if not larger and not more and (subset or not ready):
+            return 0
+    elif subset or not ready:
+        return 0
+    if ready and node.flags & ROW_INELIGIBLE:
+        return NODE_INELIGIBLE
+
+    # Row 10: the fit check on what stays, what is in flight, and the placements.
+    for j in range(plan.stop_offsets[i], plan.stop_offsets[i + 1]):
+        leave(allocs, &plan.stop_ids[j, 0], ref)
+    for j in range(plan.preempt_offsets[i], plan.preempt_offsets[i + 1]):
+        leave(allocs, &plan.preempt_ids[j, 0], ref)
+    memset(&ask, 0, sizeof(Ask))
+    ask.count = <int32_t> (last - first)
+    if last - first == 1 and plan.client_status[first] < CLIENT_COMPLETE:
+        # One placement has every claim once, so its claims are used where they lie.
+        ask.cpu_mhz = plan.shape_amounts[plan.shape_index[first], 0]
+        ask.memory_mib = plan.shape_amounts[plan.shape_index[first], 1]
+        ask.disk_mib = plan.shape_amounts[plan.shape_index[first], 3]
+        ask.claims = plan.claims_data + plan.claim_offsets[first]
+        ask.claims_count = counted_claims(plan, first, not physical)
+        if plan.place_flags[first] & PLACE_IRREGULAR:
+            return SLOW
+    else:
+        asked.count = 0
+        for j in range(first, last):
+            if plan.client_status[j] < CLIENT_COMPLETE:
+                add_placement(&ask, &asked, plan, j, not physical)
+        if ask.flags & ASK_IRREGULAR or sort_and_join(&asked):
+            return SLOW
+        ask.claims = asked.items
+        ask.claims_count = asked.count
+    if leaving_count == 0 and touched_count == 0:
+        return check_row(node, &ask, NULL, NULL, rules)
+
+    memset(&release, 0, sizeof(Ask))
+    memset(&prior, 0, sizeof(Ask))
+    released.count = 0
+    joining.count = 0
+    for j in range(leaving_count):
+        entry = allocs.row(leaving[j])
+        if counts(entry.desired, entry.client, physical):
+            add_committed(&release, &released, allocs, entry)
+    for j in range(touched_count):
+        if add_touched(&touched[j], allocs, physical, &release, &prior):
+            return SLOW
+    sort_claims(released.items, released.count)
+    release.claims = released.items
+    release.claims_count = released.count
+    if touched_count == 0:
+        return check_row(node, &ask, &release, NULL, rules)
+    sort_claims(joining.items, joining.count)
+    prior.claims = joining.items
+    prior.claims_count = joining.count
+    return check_row(node, &ask, &release, &prior, rules)
+
+
+cdef bint add_touched(Touched* it, AllocView allocs, bint physical, Ask* release, Ask* prior) except -1:
+    """Add the effect of what is in flight on one allocation. Returns whether it is beyond the compiled check."""
+    cdef AllocRow* entry = NULL
+    cdef bint counted = False
+    cdef bint will_count
+    cdef PlanView plan
+    cdef uint32_t j, first
+    if it.row >= 0:
+        entry = allocs.row(<uint32_t> it.row)
+        counted = counts(entry.desired, entry.client, physical)
+    will_count = it.exists and not it.leaves and counts(it.desired, it.client, physical)
+    if counted and not (will_count and it.plan == NULL):
+        add_committed(release, &released, allocs, entry)
+    if will_count and not (counted and it.plan == NULL):
+        if it.plan == NULL:
+            add_committed(prior, &joining, allocs, entry)
+        else:
+            plan = <PlanView> it.plan
+            first = joining.count
+            # Once committed it has its job, and with it its volumes.
+            add_placement(prior, &joining, plan, it.item, False)
+            prior.count += 1
+            if it.updated and not physical and joining.count > first:
+                # Nomad does not check updates in place, so what they claim may be held twice.
+                return True
+            for j in range(first, joining.count):
+                if joining.items[j] & CLAIM_IGNORES and joining.items[j] >> KIND_SHIFT == 0:
+                    return True
+    return prior.flags & ASK_IRREGULAR != 0
+
+
+def verify(NodeTable nodes not None, AllocView allocs not None, PlanView plan not None, uint32_t rules, int8_t[::1] codes not None, uint8_t[::1] flags not None, Overlay overlay=None):
+    """Write the verdict on each node of *plan* to *codes* (int8, k; 0, a reason number, or −1 where only the reference can decide) and *flags* (uint8, k).
+
+    *rules*: NOMAD_RULES or STRICT_RULES. Returns (nodes that are refused or undecided, of these missing, first unknown id, whether anything rests on a
+    plan in flight). The first unknown id is the number of a stop, or of a preemption counted on from the stops; −1 if all are known.
+    """
+    cdef Py_ssize_t i, k = plan.node_count, ahead
+    cdef uint32_t j, prefetched = 0
+    cdef uint32_t place_count = <uint32_t> plan.alloc_ids.shape[0]
+    cdef uint32_t stop_count = <uint32_t> plan.stop_ids.shape[0]
+    cdef uint32_t change_count = stop_count + <uint32_t> plan.preempt_ids.shape[0]
+    cdef Py_ssize_t not_fit = 0, missing = 0
+    cdef const uint8_t* key
+    cdef int32_t code
+    cdef int64_t unknown = -1
+    cdef bint in_flight = False
+    if codes.shape[0] != k or flags.shape[0] != k:
+        raise ValueError(f"codes and flags need {k} entries")
+    for i in range(min(k, <Py_ssize_t> AHEAD)):
+        if plan.node_rows[i] < nodes.row_count:
+            nodes.prefetch(plan.node_rows[i])
+    for j in range(change_count):
+        allocs.memory.index.prefetch(&plan.stop_ids[j, 0] if j < stop_count else &plan.preempt_ids[j - stop_count, 0])
+    for j in range(change_count):
+        key = &plan.stop_ids[j, 0] if j < stop_count else &plan.preempt_ids[j - stop_count, 0]
+        if allocs.find_key(key) < 0:
+            if overlay is None or overlay.find_place(key) == NULL:
+                unknown = j
+                break
+            in_flight = True
+    for i in range(k):
+        ahead = i + AHEAD
+        if ahead < k and plan.node_rows[ahead] < nodes.row_count:
+            nodes.prefetch(plan.node_rows[ahead])
+        ahead = i + AHEAD // 2
+        if ahead < k and plan.node_rows[ahead] < nodes.row_count:
+            nodes.prefetch_claims(plan.node_rows[ahead])
+        # Ids of the nodes up to half the distance ahead.
+        while prefetched < place_count and prefetched < plan.place_offsets[min(ahead, k)]:
+            allocs.memory.index.prefetch(&plan.alloc_ids[prefetched, 0])
+            prefetched += 1
+        flags[i] = 0
+        code = judge(nodes, allocs, plan, overlay, i, rules, &flags[i])
+        codes[i] = <int8_t> code
+        in_flight = in_flight or flags[i] != 0
+        not_fit += code != 0
+        missing += code == NODE_MISSING
+    return not_fit, missing, unknown, in_flight
+
+
+@cython.no_gc_clear
+cdef class Overlay:
+    """The accepted parts of plans in flight, by node and in dispatch order."""
+
+    def __cinit__(self):
+        self.entries = {}
+        self.rebuild_slots(256)
+
+    def __dealloc__(self):
+        free(self.changes)
+        free(self.heads)
+        free(self.tails)
+        free(self.slots)
+
+    def __len__(self):
+        """Return how many plans are in flight."""
+        return len(self.entries)
+
+    def add(self, PlanView plan not None, owner, const int8_t[::1] codes not None, NodeTable nodes not None, AllocView allocs not None):
+        """Put the accepted parts of *plan* in flight: those of nodes whose code is 0. *owner* is what `changes_on` names it by.
+
+        Raises ValueError if the plan is in flight already.
+        """
+        cdef Py_ssize_t i
+        cdef uint32_t j, node_row, ref, last = 0
+        cdef bint unchecked
+        if plan in self.entries:
+            raise ValueError("this plan is in flight already")
+        if codes.shape[0] != plan.node_count:
+            raise ValueError(f"codes needs {plan.node_count} entries")
+        for i in range(plan.node_count):
+            if codes[i] != 0 or not plan.in_scope[i]:
+                continue
+            node_row = plan.node_rows[i]
+            ref = NONE
+            unchecked = True
+            if node_row < nodes.row_count and nodes.row_at(node_row).generation == plan.node_generations[i]:
+                ref = allocs.ref_of_node(node_row)
+                unchecked = not nodes.row_at(node_row).flags & ROW_READY
+            for j in range(plan.place_offsets[i], plan.place_offsets[i + 1]):
+                last = self.enter(plan, &plan.alloc_ids[j, 0], j, KIND_PLACE, i, ref, unchecked, allocs, last)
+            for j in range(plan.stop_offsets[i], plan.stop_offsets[i + 1]):
+                last = self.enter(plan, &plan.stop_ids[j, 0], j, KIND_STOP, i, ref, False, allocs, last)
+            for j in range(plan.preempt_offsets[i], plan.preempt_offsets[i + 1]):
+                last = self.enter(plan, &plan.preempt_ids[j, 0], j, KIND_PREEMPT, i, ref, False, allocs, last)
+        self.entries[plan] = (owner, last)
+
+    cdef uint32_t enter(
+        self, PlanView plan, const uint8_t* key, uint32_t item, uint8_t kind, Py_ssize_t i, uint32_t ref, bint unchecked, AllocView allocs, uint32_t before,
+    ) except 0:
+        """Add one change behind those of its node and return its number + 1. *before*: the plan's change before it, number + 1."""
+        cdef uint32_t number = self.new_change()
+        cdef uint32_t node_row = plan.node_rows[i]
+        cdef Change* change = &self.changes[number]
+        cdef Change* place = self.find_place(key)
+        cdef int64_t row = allocs.find_key(key)
+        change.plan = <void*> plan
+        change.key = key
+        change.item = item
+        change.kind = kind
+        change.unchecked = unchecked
+        change.node_row = node_row
+        change.generation = plan.node_generations[i]
+        change.next = 0
+        change.before = before
+        # What it concerns must be on the node that lists it; anything else is left to the reference.
+        if row >= 0:
+            change.odd = ref == NONE or allocs.memory.identity(<uint32_t> row).node_ref != ref
+        elif place != NULL:
+            change.odd = place.odd or place.node_row != node_row or place.generation != change.generation
+        else:
+            change.odd = kind != KIND_PLACE or ref == NONE
+        if change.odd:
+            self.odd_count += 1
+        else:
+            self.link(number, node_row)
+        if kind == KIND_PLACE:
+            self.enter_key(number)
+        return number + 1
+
+    def remove(self, PlanView plan not None):
+        """The plan is committed or has failed: it is no longer in flight. Raises KeyError if it was not."""
+        cdef uint32_t number = self.entries.pop(plan)[1]
+        cdef Change* change
+        while number:
+            change = &self.changes[number - 1]
+            if change.odd:
+                self.odd_count -= 1
+            else:
+                self.unlink(number - 1)
+            if change.kind == KIND_PLACE:
+                self.leave_key(number - 1)
+            change.plan = NULL
+            change.next = self.free_change
+            self.free_change = number
+            number = change.before
+
+    def changes_on(self, uint32_t node_row, uint32_t generation):
+        """Return what is in flight on a node, in dispatch order: [(owner of the plan, kind, row)]; kind 0 placement, 1 stop, 2 preemption."""
+        cdef list found = []
+        cdef uint32_t number = self.heads[node_row] if node_row < self.node_room else 0
+        cdef Change* change
+        while number:
+            change = &self.changes[number - 1]
+            if change.generation == generation:
+                found.append((self.entries[<PlanView> change.plan][0], change.kind, change.item))
+            number = change.next
+        return found
+
+    def all_changes(self):
+        """Return everything in flight, in dispatch order, as `changes_on` does."""
+        cdef list found = []
+        cdef list numbers
+        cdef uint32_t number
+        for owner, last in self.entries.values():
+            number = last
+            numbers = []
+            while number:
+                numbers.append((owner, self.changes[number - 1].kind, self.changes[number - 1].item))
+                number = self.changes[number - 1].before
+            numbers.reverse()
+            found += numbers
+        return found
+
+    def placement(self, bytes key not None):
+        """Return (owner of the plan, row) of the newest placement in flight with this key, None without one."""
+        cdef Change* change
+        if len(key) != 16:
+            raise ValueError("a key has 16 bytes")
+        change = self.find_place(<const uint8_t*> <const char*> key)
+        return None if change == NULL else (self.entries[<PlanView> change.plan][0], change.item)
+
+    cdef uint32_t new_change(self) except? 0xFFFFFFFF:
+        cdef uint32_t number, room = self.change_room
+        if not self.free_change:
+            reserve(<void**> &self.changes, &self.change_room, <uint64_t> room + 1, sizeof(Change))
+            for number in range(self.change_room, room, -1):
+                self.changes[number - 1].next = self.free_change
+                self.free_change = number
+        number = self.free_change - 1
+        self.free_change = self.changes[number].next
+        return number
+
+    cdef int link(self, uint32_t number, uint32_t node_row) except -1:
+        """Append a change to the chain of its node."""
+        cdef uint32_t old_room = self.node_room
+        cdef uint32_t room = old_room
+        if node_row >= old_room:
+            reserve(<void**> &self.tails, &room, <uint64_t> node_row + 1, sizeof(uint32_t))
+            reserve(<void**> &self.heads, &self.node_room, <uint64_t> node_row + 1, sizeof(uint32_t))
+            memset(&self.heads[old_room], 0, (self.node_room - old_room) * sizeof(uint32_t))
+        if self.heads[node_row]:
+            self.changes[self.tails[node_row] - 1].next = number + 1
+        else:
+            self.heads[node_row] = number + 1
+        self.tails[node_row] = number + 1
+        return 0
+
+    cdef void unlink(self, uint32_t number) noexcept:
+        """Take a change out of the chain of its node."""
+        cdef uint32_t node_row = self.changes[number].node_row
+        cdef uint32_t at = self.heads[node_row], older = 0
+        while at != number + 1:
+            older = at
+            at = self.changes[at - 1].next
+        at = self.changes[number].next
+        if older:
+            self.changes[older - 1].next = at
+        else:
+            self.heads[node_row] = at
+        if not at:
+            self.tails[node_row] = older
+
+    cdef Change* find_place(self, const uint8_t* key) noexcept nogil:
+        """Return the newest placement in flight with this id, NULL without one."""
+        cdef uint64_t place = hash_key(key) & self.slot_mask
+        cdef uint32_t slot
+        cdef Change* change
+        cdef Change* found = NULL
+        while self.slots[place]:
+            slot = self.slots[place]
+            place = (place + 1) & self.slot_mask
+            if slot == TOMBSTONE:
+                continue
+            change = &self.changes[slot - 1]
+            if memcmp(change.key, key, 16) == 0 and (found == NULL or change.sequence > found.sequence):
+                found = change
+        return found
+
+    cdef int enter_key(self, uint32_t number) except -1:
+        if (self.slots_used + 1) * 2 > self.slot_mask:
+            # Deleted slots go; twice the room of what is left.
+            self.rebuild_slots((self.keys_in_flight + 1) * 4)
+        cdef uint64_t place = hash_key(self.changes[number].key) & self.slot_mask
+        while self.slots[place]:
+            place = (place + 1) & self.slot_mask
+        self.sequence += 1
+        self.changes[number].sequence = self.sequence
+        self.slots[place] = number + 1
+        self.slots_used += 1
+        self.keys_in_flight += 1
+        return 0
+
+    cdef void leave_key(self, uint32_t number) noexcept:
+        cdef uint64_t place = hash_key(self.changes[number].key) & self.slot_mask
+        while self.slots[place] != number + 1:
+            place = (place + 1) & self.slot_mask
+        # At the end of a chain nothing lies behind, so the slot can be empty again.
+        if self.slots[(place + 1) & self.slot_mask]:
+            self.slots[place] = <uint32_t> TOMBSTONE
+        else:
+            self.slots[place] = 0
+            self.slots_used -= 1
+        self.keys_in_flight -= 1
+
+    cdef int rebuild_slots(self, uint64_t size) except -1:
+        """Move to a table with room for at least *size* slots, without deleted ones."""
+        cdef uint64_t room = 256, i, place
+        cdef uint32_t slot
+        cdef uint32_t* slots
+        while room < size:
+            room *= 2
+        slots = <uint32_t*> calloc(room, sizeof(uint32_t))
+        if slots == NULL:
+            raise MemoryError(f"no memory for {room} ids in flight")
+        if self.slots != NULL:
+            for i in range(self.slot_mask + 1):
+                slot = self.slots[i]
+                if slot != 0 and slot != TOMBSTONE:
+                    place = hash_key(self.changes[slot - 1].key) & (room - 1)
+                    while slots[place]:
+                        place = (place + 1) & (room - 1)
+                    slots[place] = slot
+        free(self.slots)
+        self.slots = slots
+        self.slot_mask = room - 1
+        self.slots_used = self.keys_in_flight
+        return 0

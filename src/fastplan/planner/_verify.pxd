@@ -1,0 +1,82 @@
+"""Compiled verification of a plan in columns (plan-apply 5.2), and the overlay of plans in flight (plan-apply 6.9).
+
+`PlanView` binds the columns of a plan once. `verify` gives one code a plan node; what only the ordered reference can decide is `SLOW`.
+`Overlay` holds the accepted parts of plans that are on their way to the log, as a list of changes a node, in dispatch order. The changes name allocations
+by id and are looked up again at every verification: what they mean depends on what is committed at that moment, so nothing goes stale.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from fastplan.state._allocs cimport AllocView
+
+# Flags of a placement.
+cdef enum:
+    PLACE_IRREGULAR = 1         # only the reference can judge it
+    PLACE_OTHER_NODE = 2        # its own NodeID names another node than the plan does
+    PLACE_NOT_REPLACEABLE = 4   # its group says that it must not be replaced while its node is disconnected
+    PLACE_OWN_JOB = 8           # it carries a job, so its volumes count under Nomad's rules too
+
+# Flags of a verdict.
+cdef enum:
+    VERDICT_IN_FLIGHT = 1       # it rests on something in flight
+
+
+cdef class PlanView:
+    cdef const uint32_t[::1] node_rows
+    cdef const uint32_t[::1] node_generations
+    cdef const uint8_t[::1] in_scope
+    cdef const uint32_t[::1] place_offsets
+    cdef const uint8_t[:, ::1] alloc_ids
+    cdef const uint16_t[::1] shape_index
+    cdef const uint8_t[::1] client_status
+    cdef const uint8_t[::1] place_flags
+    cdef const uint32_t[::1] claim_offsets
+    cdef const uint64_t[::1] claims
+    cdef const int64_t[:, ::1] shape_amounts
+    cdef const uint32_t[::1] stop_offsets
+    cdef const uint8_t[:, ::1] stop_ids
+    cdef const uint8_t[::1] stop_client
+    cdef const uint32_t[::1] preempt_offsets
+    cdef const uint8_t[:, ::1] preempt_ids
+    cdef const uint64_t* claims_data
+    cdef Py_ssize_t node_count
+
+
+cdef struct Change:
+    void* plan                  # PlanView, borrowed: the overlay keeps it
+    const uint8_t* key
+    uint64_t sequence           # order of dispatch, of a placement
+    uint32_t item               # row among the plan's placements, stops or preemptions
+    uint32_t next               # next change of the node, number + 1
+    uint32_t before             # the change of the plan before this one, number + 1
+    uint32_t node_row
+    uint32_t generation
+    uint8_t kind
+    uint8_t unchecked           # accepted without a look at the node's resources
+    uint8_t odd                 # concerns an allocation that is not on the node; in no chain
+
+
+cdef class Overlay:
+    cdef Change* changes
+    cdef uint32_t change_room
+    cdef uint32_t free_change   # number + 1 of the first free one
+    cdef uint32_t* heads        # by node row: number + 1 of the first change
+    cdef uint32_t* tails
+    cdef uint32_t node_room
+    cdef uint32_t* slots        # placements in flight by id: number + 1; open addressing
+    cdef uint64_t slot_mask
+    cdef uint64_t slots_used    # with deleted ones
+    cdef uint64_t keys_in_flight
+    cdef uint64_t sequence
+    cdef dict entries           # plan view → (owner, number + 1 of its last change)
+    cdef readonly Py_ssize_t odd_count  # changes that only the reference understands
+    cdef uint32_t enter(
+        self, PlanView plan, const uint8_t* key, uint32_t item, uint8_t kind, Py_ssize_t i, uint32_t ref, bint unchecked, AllocView allocs, uint32_t before,
+    ) except 0
+    cdef uint32_t new_change(self) except? 0xFFFFFFFF
+    cdef int link(self, uint32_t number, uint32_t node_row) except -1
+    cdef void unlink(self, uint32_t number) noexcept
+    cdef Change* find_place(self, const uint8_t* key) noexcept nogil
+    cdef int enter_key(self, uint32_t number) except -1
+    cdef void leave_key(self, uint32_t number) noexcept
+    cdef int rebuild_slots(self, uint64_t size) except -1

@@ -31,6 +31,8 @@ cdef enum:
     REF_BYTES = (REF_MASK + 1) * sizeof(uint32_t)
     CLAIMS_MAX = CLAIM_MASK - 1     # claims of one allocation: a list lies in one chunk
 
+    AHEAD = 16                      # rows between asking for memory and using it
+
     # How an allocation counts on its node.
     GONE = 0
     STOPPING = 1
@@ -691,13 +693,9 @@ cdef class AllocTable(AllocView):
             fastplan_prefetch(&memory.node_heads[node_refs[i]])
             fastplan_prefetch(&memory.node_rows[node_refs[i]])
 
-        # Second pass: the index; the rows of the nodes are random.
+        # Second pass: the index.
         for i in range(n):
             row = first + <uint32_t> i
-            node_row = memory.node_rows[node_refs[i]]
-            if node_row != NONE:
-                fastplan_prefetch(self.nodes.row_at(node_row))
-                fastplan_prefetch(<const char*> self.nodes.row_at(node_row) + 64)
             old = memory.index.insert(&ids[i, 0], row)
             if old >= 0:
                 memory.replaced[row] = old
@@ -705,8 +703,14 @@ cdef class AllocTable(AllocView):
                     self.abandon(first, <uint32_t> n)
                     raise StateError(f"allocation {format_key(&ids[i, 0])} is already stored")
 
-        # Third pass: everything else.
+        # Third pass: everything else; the rows of the nodes are random, and their claims are found through them.
+        for i in range(min(n, AHEAD)):
+            self.prefetch_node(node_refs[i], False)
         for i in range(n):
+            if i + AHEAD < n:
+                self.prefetch_node(node_refs[i + AHEAD], False)
+            if i + AHEAD // 2 < n:
+                self.prefetch_node(node_refs[i + AHEAD // 2], True)
             row = first + <uint32_t> i
             ref = node_refs[i]
             identity = memory.identity(row)
@@ -766,15 +770,24 @@ cdef class AllocTable(AllocView):
                 raise StateError(f"stamp {stamps[i if stamps.shape[0] > 1 else 0]} does not exist")
         return 0
 
-    cdef int prefetch_nodes(self, const uint32_t[::1] rows) except -1:
-        cdef Py_ssize_t i
-        cdef uint32_t node_row
-        for i in range(rows.shape[0]):
-            node_row = self.memory.node_rows[self.memory.identity(rows[i]).node_ref]
-            if node_row != NONE:
-                fastplan_prefetch(self.nodes.row_at(node_row))
-                fastplan_prefetch(<const char*> self.nodes.row_at(node_row) + 64)
-        return 0
+    cdef void prefetch_node(self, uint32_t ref, bint claims) noexcept nogil:
+        """Ask for the memory of a node's row, or, some steps later, of its claims."""
+        cdef uint32_t node_row = self.memory.node_rows[ref]
+        if node_row == NONE:
+            return
+        if claims:
+            self.nodes.prefetch_claims(node_row)
+        else:
+            self.nodes.prefetch(node_row)
+
+    cdef void prefetch_ahead(self, const uint32_t[::1] rows, Py_ssize_t i) noexcept nogil:
+        """Before row *i* of a batch is written: ask for what the rows behind it will touch, the farther ones first."""
+        if i + 3 * AHEAD < rows.shape[0]:
+            fastplan_prefetch(self.row(rows[i + 3 * AHEAD]))
+        if i + 2 * AHEAD < rows.shape[0]:
+            self.prefetch_node(self.memory.identity(rows[i + 2 * AHEAD]).node_ref, False)
+        if i + AHEAD < rows.shape[0]:
+            self.prefetch_node(self.memory.identity(rows[i + AHEAD]).node_ref, True)
 
     cdef int set_status(self, uint32_t row, uint8_t desired, uint8_t client, uint32_t modify_stamp, uint32_t alloc_modify_stamp, uint32_t note) except -1:
         """Change the statuses of one row and all that is counted by them. KEEP, NONE: as it is."""
@@ -811,8 +824,8 @@ cdef class AllocTable(AllocView):
         for i in range(statuses.shape[0]):
             if statuses[i] >= CLIENT_STATUSES:
                 raise StateError(f"client status {statuses[i]} does not exist")
-        self.prefetch_nodes(rows)
         for i in range(rows.shape[0]):
+            self.prefetch_ahead(rows, i)
             self.set_status(rows[i], KEEP, statuses[i if statuses.shape[0] > 1 else 0], stamps[i if stamps.shape[0] > 1 else 0], NONE, NONE)
 
     def stop_rows(self, const uint32_t[::1] stamps not None, const uint32_t[::1] rows not None, const uint32_t[::1] notes not None, const uint8_t[::1] client_status not None):
@@ -840,8 +853,8 @@ cdef class AllocTable(AllocView):
         for i in range(client_status.shape[0]):
             if client_status[i] >= CLIENT_STATUSES and client_status[i] != KEEP:
                 raise StateError(f"client status {client_status[i]} does not exist")
-        self.prefetch_nodes(rows)
         for i in range(rows.shape[0]):
+            self.prefetch_ahead(rows, i)
             stamp = stamps[i if stamps.shape[0] > 1 else 0]
             if self.row(rows[i]).note != NONE or self.row(rows[i]).extra != NONE:
                 noted.append((rows[i], self.row(rows[i]).note, self.row(rows[i]).extra))

@@ -196,7 +196,8 @@ cdef class AllocTable(AllocView):
     cdef int check_claims(self, Py_ssize_t i, const uint32_t[::1] claim_offsets, const uint64_t[::1] claims) except -1
     cdef int abandon(self, uint32_t first, uint32_t n) except -1
     cdef int check_rows(self, const uint32_t[::1] rows, const uint32_t[::1] stamps) except -1
-    cdef int prefetch_nodes(self, const uint32_t[::1] rows) except -1
+    cdef void prefetch_node(self, uint32_t ref, bint claims) noexcept nogil
+    cdef void prefetch_ahead(self, const uint32_t[::1] rows, Py_ssize_t i) noexcept nogil
     cdef int set_status(self, uint32_t row, uint8_t desired, uint8_t client, uint32_t modify_stamp, uint32_t alloc_modify_stamp, uint32_t note) except -1
     cdef list end_rows(
         self, const uint32_t[::1] stamps, const uint32_t[::1] rows, const uint32_t[::1] notes, const uint8_t[::1] client_status, uint8_t desired,

@@ -24,7 +24,8 @@ from fastplan.state.alloc_records import NO_ROW, Notes, StopNote, name_index_of
 from fastplan.state.jobs import JobTable
 from fastplan.state.named import read_named, read_opaque
 from fastplan.state.records import RecordMap, RecordTable
-from fastplan.state.shapes import PlainShape, Shapes, plain_shape
+from fastplan.state.resource_shapes import ResourceShape
+from fastplan.state.shapes import Shapes
 from fastplan.state.snapshot import StateReader, StateSnapshot
 from fastplan.state.statuses import client_number, desired_number
 from fastplan.state.waits import IndexGate
@@ -337,13 +338,13 @@ class StateStore(StateReader):
         return _Encoded(
             self.jobs_view.groups.intern(alloc.namespace, alloc.job_id, alloc.task_group),
             version_row,
-            self.intern_shape(plain_shape(numbers)),
+            self.intern_shape(ResourceShape(*numbers[:4], irregular=numbers.irregular)),
             name_index_of(alloc.name, alloc.job_id, alloc.task_group),
             numbers.claims,
             numbers.irregular,
         )
 
-    def intern_shape(self, shape: PlainShape) -> int:
+    def intern_shape(self, shape: ResourceShape) -> int:
         """Return the row of a resource shape, giving it one if it is new."""
         known = len(self.shapes.items)
         row = self.shapes.intern(shape)
@@ -589,6 +590,17 @@ class StateStore(StateReader):
                 twin.modify_index = index
                 self.put_eval(twin)
             self.touch(index, "evals")
+
+    def has_eval(self, eval_id: str) -> bool:
+        """Return whether an evaluation exists, without copying it."""
+        return eval_id in self._evals
+
+    def touch_eval(self, index: int, eval_id: str) -> None:
+        """Set the modify index of an evaluation that exists: a plan of it was committed (plan-apply 6.10 step 5)."""
+        twin = copy.copy(self._evals[eval_id])
+        twin.modify_index = index
+        self._evals.set(eval_id, twin)
+        self.touch(index, "evals")
 
     def put_eval(self, evaluation: Evaluation) -> None:
         """Write an evaluation as it is, outside of the log: for loaders. It is kept."""

@@ -42,8 +42,9 @@ _REPLAY_BYTES = 4 << 20
 _COMPACT_STEP_BYTES = 2 << 20
 _COMPACT_STEP_ROWS = 256
 _VACUUM_STEP_PAGES = 256
-_MARK_DISTANCE_BYTES = 256 << 10
-_MARK_DISTANCE_ENTRIES = 1_000
+_MARKS_KEPT = 256
+# A damaged name may also stand in a message of SQLite, which Python then cannot decode.
+_READ_ERRORS = (sqlite3.Error, OSError, UnicodeDecodeError)
 _ROW_PAGES = 4
 """Pages that a row changes besides those full of payload: page 1, the leaf, the last partial page, the pointer map."""
 
@@ -110,7 +111,7 @@ class LogStore:
             if self._directory.is_new():
                 self._create()
             self._open_reader()
-        except (sqlite3.Error, OSError) as problem:
+        except _READ_ERRORS as problem:
             raise self._translated(problem) from problem
 
     def _open_reader(self) -> None:
@@ -156,6 +157,8 @@ class LogStore:
         if _only_value(reader.execute("PRAGMA application_id").fetchone()) != APPLICATION_ID:
             raise self._corrupt("this is not the database of a fastplan log", index=None)
         meta: dict[str, str] = dict(row for row in reader.execute("SELECT name, value FROM meta").fetchall())
+        if not all(isinstance(text, str) for pair in meta.items() for text in pair):
+            raise self._corrupt("the table meta has values of other types", index=None)
         check = meta.pop("check", "")
         version = meta.get("format_version", "")
         if version.isdigit() and int(version) > FORMAT_VERSION:
@@ -173,12 +176,17 @@ class LogStore:
         first = reader.execute("SELECT first_index FROM log ORDER BY first_index LIMIT 1").fetchone()
         last = reader.execute("SELECT last_index, term FROM log ORDER BY first_index DESC LIMIT 1").fetchone()
         if first is not None and last is not None:
+            if not _are_numbers(*last):
+                raise self._corrupt("table log: the last row has values of other types", index=first[0])
             self._first_index = first[0]
             self.last_index, self.last_term = last
 
     def _read_snapshots(self, reader: Connection) -> None:
         statement = "SELECT snapshot_index, term, size_bytes, checksum, file FROM snapshot ORDER BY snapshot_index DESC"
-        self.snapshots = [SnapshotRecord(*row) for row in reader.execute(statement).fetchall()]
+        rows = reader.execute(statement).fetchall()
+        if not all(_are_numbers(*row[:4]) and isinstance(row[4], str) for row in rows):
+            raise self._corrupt("table snapshot: a row has values of other types", index=None)
+        self.snapshots = [SnapshotRecord(*row) for row in rows]
         self._recorded_files = {record.file for record in self.snapshots}
         if self.snapshots and self.snapshots[0].index > self.last_index:
             # Compaction always leaves the entries since the older snapshot.
@@ -208,6 +216,7 @@ class LogStore:
 
         Warns about each invalid one. Raises `Corrupt` when neither is at hand.
         """
+        reached = 0
         while self.snapshots:
             record = self.snapshots[0]
             try:
@@ -218,9 +227,11 @@ class LogStore:
                 continue
             if self._first_index <= record.index + 1:
                 return record
+            reached = record.index
             break
         if self._first_index > 1:
-            raise self._corrupt(f"entries 1 to {self._first_index - 1} are neither in the table log nor in a valid snapshot", index=1)
+            lost = reached + 1
+            raise self._corrupt(f"entries {lost} to {self._first_index - 1} are neither in the table log nor in a valid snapshot", index=lost)
         return None
 
     def replay(self, after: int) -> Iterator[ReplayChunk]:
@@ -242,7 +253,7 @@ class LogStore:
                 if len(items) >= _REPLAY_ENTRIES or size_bytes >= _REPLAY_BYTES:
                     yield ReplayChunk(items, last_index, size_bytes)
                     items, size_bytes = [], 0
-        except (sqlite3.Error, OSError) as problem:
+        except _READ_ERRORS as problem:
             raise self._translated(problem) from problem
         if size_bytes:
             yield ReplayChunk(items, self.last_index, size_bytes)
@@ -252,6 +263,8 @@ class LogStore:
         term = 0
         chain: int | None = None if index > 1 else 0
         for first_index, last_index, row_term, previous, row_chain, payload in reader.execute(_ROWS):
+            if not (_are_numbers(last_index, row_term, previous, row_chain) and isinstance(payload, bytes)):
+                raise self._corrupt(f"table log: the row of index {first_index} has values of other types", index=first_index)
             if first_index != index or last_index < first_index:
                 raise self._corrupt(f"table log: entries {index} to {first_index - 1} are missing", index=index)
             if row_term < term:
@@ -329,7 +342,8 @@ class LogStore:
     def _account(self, last_index: int, size_bytes: int) -> None:
         self._log_bytes += size_bytes
         index_before, bytes_before = self._marks[-1] if self._marks else (0, 0)
-        if self._log_bytes - bytes_before >= _MARK_DISTANCE_BYTES or last_index - index_before >= _MARK_DISTANCE_ENTRIES:
+        options = self._options
+        if self._log_bytes - bytes_before > options.keep_bytes // _MARKS_KEPT or last_index - index_before > options.keep_entries // _MARKS_KEPT:
             self._marks.append((last_index, self._log_bytes))
 
     # ---- snapshots and compaction --------------------------------------------------------------------------------------------------
@@ -494,17 +508,25 @@ class LogStore:
     def _corrupt(self, text: str, *, index: int | None) -> Corrupt:
         return Corrupt(f"{self._directory.database}: {text}; {REBUILD}", file=str(self._directory.database), index=index)
 
-    def _translated(self, problem: sqlite3.Error | OSError) -> ReplicationError:
+    def _translated(self, problem: sqlite3.Error | OSError | UnicodeDecodeError) -> ReplicationError:
+        if isinstance(problem, UnicodeDecodeError):
+            return self._corrupt("its text is damaged", index=None)
         if isinstance(problem, OSError):
             return StorageFailed(f"{problem.filename or self._directory.path}: {problem.strerror or problem}")
         primary = (getattr(problem, "sqlite_errorcode", None) or 0) & 0xFF
-        if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        # A statement of ours that SQLite does not understand means that the schema is not ours.
+        if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
             return self._corrupt(f"SQLite says: {problem}", index=None)
         return StorageFailed(f"{self._directory.database}: {problem}")
 
 
 def _meta_check(meta: dict[str, str]) -> str:
     return f"{zlib.crc32(repr(sorted(meta.items())).encode()):08x}"
+
+
+def _are_numbers(*values: object) -> bool:
+    """Return whether values that a healthy log stores as integers are integers that it can have stored."""
+    return all(isinstance(value, int) and 0 <= value < 1 << 63 for value in values)
 
 
 def _only_value(row: Row | None) -> object:

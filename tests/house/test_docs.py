@@ -1,5 +1,6 @@
 """Documents say what is so: public names, docstrings, commands, examples, links."""
 
+import ast
 import doctest
 import importlib
 import inspect
@@ -39,8 +40,8 @@ def test_exported_names_have_docstrings(module_name):
 
 
 def test_every_module_says_what_it_is():
-    for name, sources in modules().items():
-        assert own_docstring(importlib.import_module(name)) or sources[0].suffix == ".pyx", name
+    sources = [source for files in modules().values() for source in files if source.suffix == ".py"]
+    assert [str(source) for source in sources if not ast.get_docstring(ast.parse(source.read_text()))] == []
 
 
 @pytest.mark.parametrize("name", [name for name, (source, *_) in modules().items() if source.suffix == ".py" and ">>>" in source.read_text()])

@@ -163,12 +163,12 @@ def _print(checks: list[NodeCheck], broken_before: RowSet, missing: dict[str, li
             add_row(lacks, _label(check), entry["alloc_id"], subject, entry["asked"], entry["free"], entry["missing"], " ".join(entry["held_by"]))
     if lacks.row_count:
         output.print(lacks)
-    text = f"{len(checks) - len(broken)} of {len(checks)} nodes fit"
-    if broken:
-        text += f"; of the others {len(broken & broken_before)} did not fit before, and {len(broken - broken_before)} do not because of what is new"
+    text = f"{len(checks) - len(broken)} of {len(checks)} nodes fit."
+    if broken and any(check.new_alloc_ids for check in checks):
+        text += f" Without what is new: {len(checks) - len(broken_before)}; because of it {len(broken - broken_before)} no longer fit."
     if missing:
-        text += f"; {len(missing)} named nodes do not exist"
-    output.print(text + ".")
+        text += f" Named and not there: {len(missing)}."
+    output.print(text)
 
 
 def _label(check: NodeCheck) -> str:

@@ -8,13 +8,26 @@ from libc.string cimport memcpy, memset
 cdef extern from "<stdlib.h>" nogil:
     void* aligned_alloc(size_t alignment, size_t size)
 
+cdef extern from *:
+    """
+    #define FASTPLAN_PREFETCH(address) __builtin_prefetch((address), 1, 3)
+    """
+    void FASTPLAN_PREFETCH(const void* address) noexcept nogil
+
 cdef enum:
     LINE = 64               # cache line and alignment
     CLASS_COUNT = 512       # freed blocks below 32 KiB are kept by size in lines
-    KEPT_BYTES_MAX = 16 << 20
+    LINES_AHEAD = 12        # of the block that will be handed out after the next one
+    KEPT_BYTES_MAX = 8 << 20
 
-# Freed blocks, one chain per size: a write per snapshot frees and wants the same few sizes over and over.
-cdef void* kept[CLASS_COUNT]
+# Freed blocks, one pile per size: a write per snapshot frees and wants the same few sizes over and over.
+# A pile is an array, not a chain through the blocks: taking one must not wait for its memory.
+cdef struct Pile:
+    void** blocks
+    size_t count
+    size_t room
+
+cdef Pile kept[CLASS_COUNT]
 cdef size_t kept_bytes = 0
 cdef uint64_t used_bytes = 0
 cdef uint64_t used_blocks = 0
@@ -27,17 +40,32 @@ def memory_used():
 
 
 cdef inline size_t lines_of(size_t payload_bytes) noexcept nogil:
-    return (sizeof(Block) + payload_bytes + LINE - 1) // LINE
+    """Return how many lines a block takes: sizes go up in steps of an eighth, so that what is freed fits what is asked for next."""
+    cdef size_t lines = (sizeof(Block) + payload_bytes + LINE - 1) // LINE
+    cdef size_t step = 1
+    while lines > 8 * step:
+        step *= 2
+    return (lines + step - 1) & ~(step - 1)
 
 
 cdef void release_block(Block* block) noexcept:
     global kept_bytes, used_bytes, used_blocks
     cdef size_t lines = lines_of(block.payload_bytes)
+    cdef Pile* pile
+    cdef void** grown
     used_blocks -= 1
     used_bytes -= lines * LINE
     if lines < CLASS_COUNT and kept_bytes + lines * LINE <= KEPT_BYTES_MAX:
-        (<void**> block)[0] = kept[lines]
-        kept[lines] = block
+        pile = &kept[lines]
+        if pile.count == pile.room:
+            grown = <void**> realloc(pile.blocks, (pile.room * 2 + 16) * sizeof(void*))
+            if grown == NULL:
+                free(block)
+                return
+            pile.blocks = grown
+            pile.room = pile.room * 2 + 16
+        pile.blocks[pile.count] = block
+        pile.count += 1
         kept_bytes += lines * LINE
     else:
         free(block)
@@ -48,10 +76,18 @@ cdef Block* acquire_block(size_t payload_bytes) except NULL:
     global kept_bytes, used_bytes, used_blocks
     cdef size_t lines = lines_of(payload_bytes)
     cdef Block* block
-    if lines < CLASS_COUNT and kept[lines] != NULL:
-        block = <Block*> kept[lines]
-        kept[lines] = (<void**> block)[0]
+    cdef Pile* pile
+    cdef const char* next_block
+    cdef size_t i
+    if lines < CLASS_COUNT and kept[lines].count:
+        pile = &kept[lines]
+        pile.count -= 1
+        block = <Block*> pile.blocks[pile.count]
         kept_bytes -= lines * LINE
+        if pile.count >= 2:
+            next_block = <const char*> pile.blocks[pile.count - 2]
+            for i in range(min(lines, LINES_AHEAD)):
+                FASTPLAN_PREFETCH(next_block + i * LINE)
     else:
         block = <Block*> aligned_alloc(LINE, lines * LINE)
         if block == NULL:

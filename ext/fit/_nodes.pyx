@@ -14,6 +14,7 @@ from fastplan.fit._kernels cimport (
 from fastplan.errors import StateError
 
 cdef enum:
+    PREFETCH_BYTES_MAX = 2048       # of one block; the processor follows a longer run by itself
     ROW_WORDS = sizeof(NodeRow) // 8
     # More reserved ports than that are looked up in their ranges instead of the filter.
     FILTERED_RESERVED_MAX = 32
@@ -400,16 +401,17 @@ cdef class NodeTable:
         return 0
 
     cdef void prefetch(self, uint32_t row) noexcept nogil:
-        cdef const NodeRow* node = self.row_at(row)
-        FASTPLAN_PREFETCH(node)
-        FASTPLAN_PREFETCH(<const char*> node + 64)
+        # Its neighbours too: while a snapshot holds on to the block, a write moves all of it.
+        cdef const char* block = <const char*> self.blocks.get(row >> ROW_SHIFT)
+        cdef size_t place
+        for place in range(0, sizeof(Block) + ROWS_PER_BLOCK * sizeof(NodeRow), 64):
+            FASTPLAN_PREFETCH(block + place)
 
     cdef void prefetch_claims(self, uint32_t row) noexcept nogil:
-        cdef const NodeRow* node = self.row_at(row)
-        cdef const char* start = <const char*> (<const uint64_t*> node + node.claims_offset)
-        FASTPLAN_PREFETCH(start - (filter_lines(node.claims_capacity) << 6))
-        FASTPLAN_PREFETCH(start)
-        FASTPLAN_PREFETCH(start + (node.claims_count << 2))
+        cdef Block* block = self.blocks.get(row >> ROW_SHIFT)
+        cdef size_t place
+        for place in range(sizeof(Block) + ROWS_PER_BLOCK * sizeof(NodeRow), min(sizeof(Block) + block.payload_bytes, PREFETCH_BYTES_MAX), 64):
+            FASTPLAN_PREFETCH(<const char*> block + place)
 
     # The rest is for Python: the same three operations, and a look at a row.
 
@@ -447,6 +449,17 @@ cdef class NodeTable:
         cdef const NodeRow* node = self.row_at(row)
         cdef uint32_t i
         return sorted([(<const uint64_t*> node + node.claims_offset)[i] for i in range(node.claims_count)])
+
+    def regular_claims(self, uint32_t row, bint physical):
+        """Return the claims held on a row, without flags, ascending; None for an irregular row. Without *physical* those told to stop are left out."""
+        if row >= self.row_count:
+            raise StateError(f"node row {row} does not exist")
+        cdef const NodeRow* node = self.row_at(row)
+        cdef const uint64_t* claims = <const uint64_t*> node + node.claims_offset
+        cdef uint32_t i
+        if node.irregular:
+            return None
+        return [claims[i] >> CLAIM_FLAG_BITS << CLAIM_FLAG_BITS for i in range(node.claims_count) if physical or not claims[i] & CLAIM_STOPPING]
 
     def may_hold(self, uint32_t row, uint64_t claim):
         """Whether the node's filter leaves it open that the claim is held or reserved; for tests of the filter."""

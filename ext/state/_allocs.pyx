@@ -782,8 +782,13 @@ cdef class AllocTable(AllocView):
 
     cdef void prefetch_ahead(self, const uint32_t[::1] rows, Py_ssize_t i) noexcept nogil:
         """Before row *i* of a batch is written: ask for what the rows behind it will touch, the farther ones first."""
+        cdef const char* block
+        cdef size_t line
         if i + 3 * AHEAD < rows.shape[0]:
-            fastplan_prefetch(self.row(rows[i + 3 * AHEAD]))
+            # A snapshot makes the whole block move.
+            block = <const char*> self.rows.get(rows[i + 3 * AHEAD] >> ROW_SHIFT)
+            for line in range(0, sizeof(Block) + ROW_BYTES, 64):
+                fastplan_prefetch(block + line)
         if i + 2 * AHEAD < rows.shape[0]:
             self.prefetch_node(self.memory.identity(rows[i + 2 * AHEAD]).node_ref, False)
         if i + AHEAD < rows.shape[0]:

@@ -2,7 +2,7 @@
 
 Rows and claims of ROWS_PER_BLOCK neighbouring nodes share a block, so a write copies no more than that when a snapshot holds on to the old one:
 
-    8 NodeRow | filter and claims of node 0 | filter and claims of node 1 | ... | room to grow
+    2 NodeRow | filter and claims of node 0 | filter and claims of node 1 | ... | room to grow
 
 Writing needs the interpreter lock and a table that is not a view; reading with `row_at` does not.
 """
@@ -13,9 +13,9 @@ from fastplan.columns._blocks cimport BlockArray, payload
 from fastplan.fit._kernels cimport Ask, NodeRow, Supply
 
 cdef enum:
-    ROW_SHIFT = 3
-    ROWS_PER_BLOCK = 8
-    ROW_MASK = 7
+    ROW_SHIFT = 1
+    ROWS_PER_BLOCK = 2
+    ROW_MASK = 1
 
 
 cdef class SupplyPool:

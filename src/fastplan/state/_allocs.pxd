@@ -16,8 +16,8 @@ from fastplan.fit._nodes cimport NodeTable
 
 
 cdef enum:
-    ROW_SHIFT = 6               # rows per versioned block
-    ROW_MASK = 63
+    ROW_SHIFT = 4               # rows per versioned block
+    ROW_MASK = 15
     IDENTITY_SHIFT = 12         # identities per chunk
     IDENTITY_MASK = 4095
     GROUP_SHIFT = 6             # groups per versioned block

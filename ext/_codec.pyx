@@ -18,7 +18,8 @@ import numpy
 
 from fastplan.columns._ids cimport odd_text, parse_key
 from fastplan.errors import CodecError, VersionUnsupported
-from fastplan.fit._kernels cimport KIND_DEVICE, KIND_CORE, KIND_SHIFT, SUBJECT_SHIFT
+from fastplan.fit._kernels cimport KIND_CORE, KIND_DEVICE, KIND_SHIFT, ROW_PRESENT, SUBJECT_SHIFT, NodeRow
+from fastplan.fit._nodes cimport NodeTable
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
@@ -218,7 +219,7 @@ cdef class _Column:
 cdef const char* borrow(_Column column, object array, size_t bytes_wanted, str name) except? NULL:
     PyObject_GetBuffer(array, &column.view, PyBUF_SIMPLE)
     column.held = True
-    if <size_t> column.view.len < bytes_wanted:
+    if <size_t> column.view.len != bytes_wanted:
         raise CodecError(f"plan.{name}: {column.view.len} bytes where {bytes_wanted} belong")
     return <const char*> column.view.buf
 
@@ -690,6 +691,14 @@ cdef class PlanEntry:
             raise CodecError(f"log entry: {source.end - source.at} bytes follow behind a plan")
         return 0
 
+    def nodes(self):
+        """Return `(node rows, generations, ends of their placements)`, uint32 (k) each."""
+        return (
+            array_of(self.node_rows, self.node_count, numpy.uint32),
+            array_of(self.generations, self.node_count, numpy.uint32),
+            array_of(self.place_ends, self.node_count, numpy.uint32),
+        )
+
     def stops(self):
         """Return `(keys uint8 (s, 16), note index uint16 (s))` of what is stopped."""
         return keys_array(self.stop_keys, self.stop_count), array_of(self.stop_note_index, self.stop_count, numpy.uint16)
@@ -703,7 +712,7 @@ cdef object array_of(const char* source, size_t count, kind):
     array = numpy.empty(count, kind)
     cdef _Column column = _Column()
     if count:
-        memcpy(<char*> borrow(column, array, 0, "array"), source, array.nbytes)
+        memcpy(<char*> borrow(column, array, array.nbytes, "array"), source, array.nbytes)
     return array
 
 
@@ -711,19 +720,23 @@ cdef object keys_array(const char* source, size_t count):
     return array_of(source, count * 16, numpy.uint8).reshape(count, 16)
 
 
-def gather(list plans not None, list shape_rows not None, list group_rows not None, number_of):
+def gather(list plans not None, list shape_rows not None, list group_rows not None, NodeTable nodes not None, number_of):
     """Put the placements of many plans behind each other, as the allocation table takes them.
 
     *plans*: `PlanEntry` each. *shape_rows*, *group_rows*: per plan the rows of its shapes and groups (uint32 arrays). *number_of*: number of a
-    text in this process. Returns arrays over all n placements: plan number uint32 (n), ids uint8 (n, 16), node rows and generations uint32 (n),
-    group rows, shape rows uint32 (n), name index int32 (n), client status uint8 (n), claim offsets uint32 (n + 1), claims uint64 (m).
+    text in this process. Returns arrays over all n placements: plan number uint32 (n), ids uint8 (n, 16), node rows uint32 (n), group rows,
+    shape rows uint32 (n), name index int32 (n), client status uint8 (n), claim offsets uint32 (n + 1), claims uint64 (m); and the numbers of
+    the plans that name a node which is not there any more, ascending.
     """
     cdef PlanEntry plan
     cdef size_t n = 0, m = 0, at = 0, claims_at = 0
-    cdef uint32_t i, j, start, end, shape, group, total, number
+    cdef uint32_t i, j, start, end, node_row, generation
     cdef uint16_t index
     cdef uint64_t claim, kind, value
     cdef uint32_t[::1] numbers
+    cdef const NodeRow* node
+    cdef list gone = []
+    cdef bint is_gone
     cdef const uint32_t[::1] shapes, groups
     for plan in plans:
         n += plan.placement_count
@@ -733,14 +746,13 @@ def gather(list plans not None, list shape_rows not None, list group_rows not No
     plan_numbers = numpy.empty(n, numpy.uint32)
     ids = numpy.empty((n, 16), numpy.uint8)
     node_rows = numpy.empty(n, numpy.uint32)
-    generations = numpy.empty(n, numpy.uint32)
     out_groups = numpy.empty(n, numpy.uint32)
     out_shapes = numpy.empty(n, numpy.uint32)
     names = numpy.empty(n, numpy.int32)
     clients = numpy.empty(n, numpy.uint8)
     offsets = numpy.empty(n + 1, numpy.uint32)
     claims = numpy.empty(m, numpy.uint64)
-    cdef uint32_t[::1] v_plan = plan_numbers, v_node = node_rows, v_generation = generations, v_group = out_groups, v_shape = out_shapes, v_offset = offsets
+    cdef uint32_t[::1] v_plan = plan_numbers, v_node = node_rows, v_group = out_groups, v_shape = out_shapes, v_offset = offsets
     cdef int32_t[::1] v_name = names
     cdef uint8_t[::1] v_client = clients
     cdef uint8_t[:, ::1] v_id = ids
@@ -748,6 +760,7 @@ def gather(list plans not None, list shape_rows not None, list group_rows not No
     cdef Py_ssize_t which = 0
     v_offset[0] = 0
     for plan in plans:
+        is_gone = False
         shapes = shape_rows[which]
         groups = group_rows[which]
         if plan.placement_count:
@@ -759,9 +772,15 @@ def gather(list plans not None, list shape_rows not None, list group_rows not No
             start = 0
             for i in range(plan.node_count):
                 memcpy(&end, plan.place_ends + <size_t> i * 4, 4)
+                memcpy(&node_row, plan.node_rows + <size_t> i * 4, 4)
+                memcpy(&generation, plan.generations + <size_t> i * 4, 4)
+                if not is_gone:
+                    node = nodes.row_at(node_row) if node_row < nodes.row_count else NULL
+                    if node == NULL or node.generation != generation or not node.flags & ROW_PRESENT:
+                        is_gone = True
+                        gone.append(which)
                 for j in range(start, end):
-                    memcpy(&v_node[at + j], plan.node_rows + <size_t> i * 4, 4)
-                    memcpy(&v_generation[at + j], plan.generations + <size_t> i * 4, 4)
+                    v_node[at + j] = node_row
                 start = end
             for i in range(plan.placement_count):
                 v_plan[at + i] = <uint32_t> which
@@ -785,4 +804,4 @@ def gather(list plans not None, list shape_rows not None, list group_rows not No
         at += plan.placement_count
         claims_at += plan.claim_count
         which += 1
-    return plan_numbers, ids, node_rows, generations, out_groups, out_shapes, names, clients, offsets, claims
+    return plan_numbers, ids, node_rows, out_groups, out_shapes, names, clients, offsets, claims, gone

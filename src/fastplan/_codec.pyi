@@ -4,6 +4,8 @@ from typing import Any, Final
 import numpy
 from numpy.typing import NDArray
 
+from fastplan.fit._nodes import NodeTable
+
 KIND_PLAN: Final[int]
 KIND_COMMAND: Final[int]
 VERSION: Final[int]
@@ -58,6 +60,7 @@ class PlanEntry:
     def stop_count(self) -> int: ...
     @property
     def preemption_count(self) -> int: ...
+    def nodes(self) -> tuple[NDArray[numpy.uint32], NDArray[numpy.uint32], NDArray[numpy.uint32]]: ...
     def stops(self) -> tuple[NDArray[numpy.uint8], NDArray[numpy.uint16]]: ...
     def preemptions(self) -> tuple[NDArray[numpy.uint8], NDArray[numpy.uint8]]: ...
 
@@ -65,6 +68,7 @@ def gather(
     plans: list[PlanEntry],
     shape_rows: list[NDArray[numpy.uint32]],
     group_rows: list[NDArray[numpy.uint32]],
+    nodes: NodeTable,
     number_of: Callable[[Any], int],
 ) -> tuple[
     NDArray[numpy.uint32],
@@ -72,9 +76,9 @@ def gather(
     NDArray[numpy.uint32],
     NDArray[numpy.uint32],
     NDArray[numpy.uint32],
-    NDArray[numpy.uint32],
     NDArray[numpy.int32],
     NDArray[numpy.uint8],
     NDArray[numpy.uint32],
     NDArray[numpy.uint64],
+    list[int],
 ]: ...

@@ -32,8 +32,6 @@ __all__ = [
     "DeleteDeployments",
     "DeleteEvals",
     "DeleteJob",
-    "DeleteNamespaces",
-    "DeleteNodePools",
     "DeleteNodes",
     "PlanEntry",
     "SetSchedulerConfig",
@@ -179,22 +177,10 @@ class UpsertNamespaces(Change, tag=16, frozen=True):
     namespaces: list[Api]
 
 
-class DeleteNamespaces(Change, tag=17, frozen=True):
-    """Forget namespaces."""
-
-    names: list[str]
-
-
 class UpsertNodePools(Change, tag=18, frozen=True):
     """Write node pools."""
 
     node_pools: list[Api]
-
-
-class DeleteNodePools(Change, tag=19, frozen=True):
-    """Forget node pools."""
-
-    names: list[str]
 
 
 class SetSchedulerConfig(Change, tag=20, frozen=True):
@@ -220,9 +206,7 @@ Single: TypeAlias = (
     | UpdateDeploymentStatus
     | DeleteDeployments
     | UpsertNamespaces
-    | DeleteNamespaces
     | UpsertNodePools
-    | DeleteNodePools
     | SetSchedulerConfig
 )
 

@@ -8,6 +8,7 @@ from setuptools import Extension, setup
 
 EXTENSIONS = {
     "fastplan._codec": "ext/_codec.pyx",
+    "fastplan.benchmarks._bare_loop": "ext/benchmarks/_bare_loop.pyx",
     "fastplan.columns._blocks": "ext/columns/_blocks.pyx",
     "fastplan.columns._ids": "ext/columns/_ids.pyx",
     "fastplan.fit._kernels": "ext/fit/_kernels.pyx",

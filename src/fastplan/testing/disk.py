@@ -364,6 +364,8 @@ class _Connection:
 
 
 def _translated(problem: apsw.Error) -> sqlite3.Error:
+    # An error that the VFS raised has no result code of its own.
+    raised = {apsw.FullError: apsw.SQLITE_FULL, apsw.IOError: apsw.SQLITE_IOERR}.get(type(problem), apsw.SQLITE_ERROR)
     error = sqlite3.OperationalError(str(problem))
-    error.sqlite_errorcode = getattr(problem, "extendedresult", 0) or apsw.SQLITE_ERROR
+    error.sqlite_errorcode = getattr(problem, "extendedresult", 0) or raised
     return error

@@ -11,7 +11,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 import numpy
@@ -52,6 +52,7 @@ cdef packed struct PlanHead:
     uint32_t texts              # of claims
     uint32_t notes
     uint32_t odd_ids
+    uint32_t answer_bytes
     uint32_t cold_bytes
     uint8_t has_eval
     uint8_t spare[3]
@@ -225,12 +226,13 @@ cdef const char* borrow(_Column column, object array, size_t bytes_wanted, str n
 
 
 def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespace not None, str job_id not None, uint64_t job_version, int64_t time_ns,
-                uint64_t verified_at, list shapes not None, bytes cold, text_of):
+                uint64_t verified_at, list shapes not None, bytes answer, bytes cold, text_of):
     """Return the entry of the accepted part of a plan.
 
     *columns*: the plan (docs/architecture.md, "Plan columns"). *accepted*: uint8 (k), 1 where the node was accepted; `None`: all of them.
     *kept_preemptions*: uint8 (p), or `None`: all of them. *eval_key*: 16 bytes or `None`. *shapes*: per shape of the plan the row that
-    it has in committed state (int), or its content (bytes). *cold*: msgpack of whatever the columns do not hold, or `None`.
+    it has in committed state (int), or its content (bytes). *answer*: msgpack of the refused part of the answer, or `None`. *cold*: msgpack of
+    whatever the columns do not hold, or `None`.
     *text_of*: text of an interned number. Raises `CodecError` for columns that contradict each other.
     """
     cdef Writer out = Writer(NULL, 0, 0)
@@ -243,7 +245,7 @@ def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespa
     cdef _Column c_preempt_offsets = _Column(), c_preempt_ids = _Column(), c_preempt_by = _Column(), c_kept = _Column()
     cdef object array = columns.node_rows
     cdef uint32_t k = <uint32_t> len(array)
-    cdef uint32_t n, m, s, p, i, j, last, kept, node, count
+    cdef uint32_t n, m, s, p, i, j, last, kept, count
     cdef const uint32_t* node_rows = <const uint32_t*> borrow(c_nodes, array, k * 4, "node_rows")
     cdef const uint32_t* generations = <const uint32_t*> borrow(c_generations, columns.node_generations, k * 4, "node_generations")
     cdef const uint32_t* offsets = <const uint32_t*> borrow(c_offsets, columns.place_offsets, (k + 1) * 4, "place_offsets")
@@ -262,7 +264,7 @@ def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespa
     cdef const uint32_t* preempt_offsets
     cdef const uint8_t* preempt_ids = NULL
     cdef const uint8_t* preempt_by = NULL
-    cdef size_t head_at, place
+    cdef size_t head_at
     cdef uint64_t claim
     cdef list odd = []
     cdef list notes
@@ -411,6 +413,9 @@ def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespa
         for text in odd:
             put_text(&out, text)
         head.odd_ids = <uint32_t> len(odd)
+        if answer is not None:
+            put(&out, PyBytes_AS_STRING(answer), PyBytes_GET_SIZE(answer))
+            head.answer_bytes = <uint32_t> PyBytes_GET_SIZE(answer)
         if cold is not None:
             put(&out, PyBytes_AS_STRING(cold), PyBytes_GET_SIZE(cold))
             head.cold_bytes = <uint32_t> PyBytes_GET_SIZE(cold)
@@ -577,8 +582,8 @@ cdef class PlanEntry:
     """A decoded plan: the accepted part, as it is written to state.
 
     Attributes: `time_ns`; `eval_key` (16 bytes or None); `verified_at`; `namespace`, `job_id`, `job_version`; `groups` [text];
-    `shapes` [int row | bytes content]; `notes` [(description, client status, follow-up evaluation)]; `cold` (msgpack or None); and the
-    counts `node_count`, `placement_count`, `claim_count`, `stop_count`, `preemption_count`.
+    `shapes` [int row | bytes content]; `notes` [(description, client status, follow-up evaluation)]; `answer` and `cold` (msgpack
+    or None); and the counts `node_count`, `placement_count`, `claim_count`, `stop_count`, `preemption_count`.
     """
 
     cdef bytes entry                    # owns what the pointers point to
@@ -606,6 +611,7 @@ cdef class PlanEntry:
     cdef readonly list shapes
     cdef readonly list subjects
     cdef readonly list notes
+    cdef readonly bytes answer
     cdef readonly bytes cold
     cdef readonly uint32_t node_count
     cdef readonly uint32_t placement_count
@@ -676,7 +682,7 @@ cdef class PlanEntry:
         self.job_id = take_text(&source)
         self.groups = [take_text(&source) for _ in range(head.groups)]
         self.shapes = []
-        for i in range(head.shapes):
+        for _ in range(head.shapes):
             tag = (<const uint8_t*> take(&source, 1))[0]
             if tag > 1:
                 raise CodecError("log entry: a shape is neither a row nor a content")
@@ -684,8 +690,9 @@ cdef class PlanEntry:
             self.shapes.append(take(&source, index_or_size)[:index_or_size] if tag else index_or_size)
         self.subjects = [take_subject(&source) for _ in range(head.texts)]
         self.notes = [(take_text(&source), take_text(&source), take_text(&source)) for _ in range(head.notes)]
-        for i in range(head.odd_ids):
+        for _ in range(head.odd_ids):
             parse_key(take_text(&source), key)
+        self.answer = take(&source, head.answer_bytes)[:head.answer_bytes] if head.answer_bytes else None
         self.cold = take(&source, head.cold_bytes)[:head.cold_bytes] if head.cold_bytes else None
         if source.at != source.end:
             raise CodecError(f"log entry: {source.end - source.at} bytes follow behind a plan")
@@ -732,7 +739,7 @@ def gather(list plans not None, list shape_rows not None, list group_rows not No
     cdef size_t n = 0, m = 0, at = 0, claims_at = 0
     cdef uint32_t i, j, start, end, node_row, generation
     cdef uint16_t index
-    cdef uint64_t claim, kind, value
+    cdef uint64_t claim, kind, subject, value
     cdef uint32_t[::1] numbers
     cdef const NodeRow* node
     cdef list gone = []
@@ -791,15 +798,17 @@ def gather(list plans not None, list shape_rows not None, list group_rows not No
                 memcpy(&end, plan.claim_ends + <size_t> i * 4, 4)
                 v_offset[at + i + 1] = <uint32_t> claims_at + end
         if plan.claim_count:
-            numbers = numpy.array([number_of(subject) for subject in plan.subjects] or [0], numpy.uint32)
+            numbers = numpy.array([number_of(text) for text in plan.subjects] or [0], numpy.uint32)
             for i in range(plan.claim_count):
                 memcpy(&claim, plan.claim_words + <size_t> i * 8, 8)
                 kind = claim >> KIND_SHIFT
                 if kind != KIND_CORE:
+                    subject = (claim >> SUBJECT_SHIFT) & SUBJECT_MASK
                     value = (claim >> VALUE_SHIFT) & VALUE_MASK
                     if kind == KIND_DEVICE:
                         value = numbers[value]
-                    claim = kind << KIND_SHIFT | <uint64_t> numbers[(claim >> SUBJECT_SHIFT) & SUBJECT_MASK] << SUBJECT_SHIFT | value << VALUE_SHIFT | (claim & 15)
+                    claim &= <uint64_t> 15
+                    claim |= kind << KIND_SHIFT | <uint64_t> numbers[subject] << SUBJECT_SHIFT | value << VALUE_SHIFT
                 v_claim[claims_at + i] = claim
         at += plan.placement_count
         claims_at += plan.claim_count

@@ -63,7 +63,16 @@ def columns(nodes: int = 0, **changes: Any) -> SimpleNamespace:
 
 
 def encoded(plan: Any, accepted: list[int] | None = None, kept: list[int] | None = None, shapes: list[int | bytes] | None = None, **changes: Any) -> bytes:
-    values = {"eval_key": None, "namespace": "default", "job_id": "job", "job_version": 3, "time_ns": TIME_NS, "verified_at": 41, "cold": None} | changes
+    values = {
+        "eval_key": None,
+        "namespace": "default",
+        "job_id": "job",
+        "job_version": 3,
+        "time_ns": TIME_NS,
+        "verified_at": 41,
+        "answer": None,
+        "cold": None,
+    } | changes
     return codec.encode_plan(
         plan,
         None if accepted is None else numpy.array(accepted, numpy.uint8),
@@ -75,6 +84,7 @@ def encoded(plan: Any, accepted: list[int] | None = None, kept: list[int] | None
         values["time_ns"],
         values["verified_at"],
         [7] if shapes is None else shapes,
+        values["answer"],
         values["cold"],
         text_of_number,
     )
@@ -132,9 +142,8 @@ def golden_entries() -> dict[str, bytes]:
         preemption_evals=[{"ID": "e9", "TriggeredBy": "preemption"}],
         ineligible_nodes=["n7"],
         identities={"a": {"web": "signed"}},
-        rejected_nodes=["n8"],
-        refresh_index=40,
     )
+    answer = codec.encode_answer(codec.AnswerPart(["n8"], 40))
     changes: list[codec.Command] = [
         codec.UpsertNodes([{"ID": "n1", "Status": "ready"}]),
         codec.UpdateNodeStatus("n1", "down"),
@@ -160,8 +169,8 @@ def golden_entries() -> dict[str, bytes]:
     ]
     batch = codec.Batch([change for change in changes if not isinstance(change, codec.Batch)])
     return {
-        "plan": encoded(golden_plan(), shapes=[5, b"content"], eval_key=bytes(range(16)), cold=codec.encode_cold(cold)),
-        "plan-part": encoded(golden_plan(), accepted=[1, 0, 1], kept=[0], shapes=[5, b"content"]),
+        "plan": encoded(golden_plan(), shapes=[5, b"content"], eval_key=bytes(range(16)), answer=answer, cold=codec.encode_cold(cold)),
+        "plan-part": encoded(golden_plan(), accepted=[1, 0, 1], kept=[0], shapes=[5, b"content"], answer=answer),
         "plan-empty": encoded(columns(), shapes=[], namespace="", job_id=""),
         **{f"command-{number:02}-{type(change).__name__}": codec.encode_command(change, TIME_NS) for number, change in enumerate(changes)},
         "command-batch": codec.encode_command(batch, TIME_NS),
@@ -208,7 +217,8 @@ def test_a_plan_comes_back() -> None:
     assert claims.tolist() == source.claims.tolist()
     assert gone == [0]
     cold = codec.decode_cold(plan)
-    assert (cold.refresh_index, cold.ineligible_nodes, cold.extras) == (40, ["n7"], {1: {"ID": "an id that is no UUID", "Name": "odd"}})
+    assert codec.decode_answer(plan) == codec.AnswerPart(["n8"], 40)
+    assert (cold.ineligible_nodes, cold.extras) == (["n7"], {1: {"ID": "an id that is no UUID", "Name": "odd"}})
 
 
 def test_only_the_accepted_part_is_written() -> None:
@@ -317,6 +327,7 @@ def read_completely(entry: bytes) -> None:
     found = codec.decode(entry)
     if isinstance(found, codec.PlanEntry):
         codec.decode_cold(found)
+        codec.decode_answer(found)
         found.nodes()
         found.stops()
         found.preemptions()

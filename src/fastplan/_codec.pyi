@@ -22,6 +22,7 @@ def encode_plan(
     time_ns: int,
     verified_at: int,
     shapes: list[int | bytes],
+    answer: bytes | None,
     cold: bytes | None,
     text_of: Callable[[int], str | tuple[str, str, str]],
 ) -> bytes: ...
@@ -48,6 +49,8 @@ class PlanEntry:
     def subjects(self) -> list[str | tuple[str, str, str]]: ...
     @property
     def notes(self) -> list[tuple[str, str, str]]: ...
+    @property
+    def answer(self) -> bytes | None: ...
     @property
     def cold(self) -> bytes | None: ...
     @property

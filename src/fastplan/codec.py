@@ -24,6 +24,7 @@ from fastplan.errors import CodecError
 __all__ = [
     "VERSION",
     "AllocClientUpdate",
+    "AnswerPart",
     "Batch",
     "Change",
     "ColdPart",
@@ -49,7 +50,9 @@ __all__ = [
     "UpsertNodePools",
     "UpsertNodes",
     "decode",
+    "decode_answer",
     "decode_cold",
+    "encode_answer",
     "encode_cold",
     "encode_command",
     "encode_plan",
@@ -231,7 +234,6 @@ class ColdPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a plan carries beside its columns; most plans carry nothing.
 
     `job`: the job of the plan, when state does not hold this version. `extras`: placement row → the API record that it came as.
-    `rejected_nodes`, `refresh_index`: the refused part of the answer, so that a repeated plan gets the same one.
     """
 
     job: Api | None = None
@@ -241,18 +243,29 @@ class ColdPart(msgspec.Struct, frozen=True, omit_defaults=True):
     preemption_evals: list[Api] = []
     ineligible_nodes: list[str] = []
     identities: dict[str, dict[str, str]] = {}
-    rejected_nodes: list[str] = []
-    refresh_index: int = 0
+
+
+class AnswerPart(msgspec.Struct, frozen=True, array_like=True):
+    """The refused part of the answer to a plan, so that a repeated plan gets the same one. State does not look at it."""
+
+    rejected_nodes: list[str]
+    refresh_index: int
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _command_decoder: Final = msgspec.msgpack.Decoder(Command)
+_answer_decoder: Final = msgspec.msgpack.Decoder(AnswerPart)
 _cold_decoder: Final = msgspec.msgpack.Decoder(ColdPart)
 
 
 def encode_command(command: Command, time_ns: int) -> bytes:
     """Return the entry of *command*, stamped with *time_ns* (Unix nanoseconds)."""
     return _encode_command(_encoder.encode(command), time_ns)
+
+
+def encode_answer(answer: AnswerPart) -> bytes:
+    """Return the bytes of the refused part of an answer."""
+    return _encoder.encode(answer)
 
 
 def encode_cold(cold: ColdPart) -> bytes | None:
@@ -276,6 +289,11 @@ def decode_cold(plan: PlanEntry) -> ColdPart:
     """Return the cold part of a plan. Raises `CodecError`."""
     cold: ColdPart = _NOTHING_COLD if plan.cold is None else _read(_cold_decoder, plan.cold, "plan")
     return cold
+
+
+def decode_answer(plan: PlanEntry) -> AnswerPart | None:
+    """Return the refused part of the answer to a plan, None if nothing was refused. Raises `CodecError`."""
+    return None if plan.answer is None else _read(_answer_decoder, plan.answer, "answer")
 
 
 def _read(decoder: msgspec.msgpack.Decoder[Any], body: bytes, what: str) -> Any:

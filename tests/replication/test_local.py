@@ -166,7 +166,14 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path: P
     async def body() -> None:
         async with running(tmp_path / "log") as (log, machine):
             wrong: Any
-            for wrong, keys in (([], None), (["text"], None), ([b"a", bytearray(b"b")], None), ([b"a"], [b"k", b"l"]), ([b"a"], ["k"]), ([b"a"], [bytes(65_536)])):
+            for wrong, keys in (
+                ([], None),
+                (["text"], None),
+                ([b"a", bytearray(b"b")], None),
+                ([b"a"], [b"k", b"l"]),
+                ([b"a"], ["k"]),
+                ([b"a"], [bytes(65_536)]),
+            ):
                 with pytest.raises(InvalidInput):
                     log.propose_batch(wrong, term=1, keys=keys)
             assert log.status().pending_entries == 0
@@ -177,7 +184,14 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path: P
 
 
 def test_settings_are_checked(tmp_path: Path) -> None:
-    for wrong in ({"flush_bytes": 0}, {"wal_bytes": -1}, {"max_pending_entries": True}, {"node_id": ""}, {"cluster_id": b"short"}, {"max_entry_bytes": 1 << 40}):
+    for wrong in (
+        {"flush_bytes": 0},
+        {"wal_bytes": -1},
+        {"max_pending_entries": True},
+        {"node_id": ""},
+        {"cluster_id": b"short"},
+        {"max_entry_bytes": 1 << 40},
+    ):
         with pytest.raises(InvalidInput, match=r"^replication\."):
             LocalSettings(directory=tmp_path, **wrong)
 

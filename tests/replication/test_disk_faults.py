@@ -147,7 +147,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_log_running(tmp_path: Path
         await log.start()
         await log.propose(b"x", term=1)
         disk.fail(SYNC, ".tmp", error=errno.ENOSPC)
-        with pytest.raises(StorageFailed, match="cannot write a snapshot .*No space left on device"):
+        with pytest.raises(StorageFailed, match=r"cannot write a snapshot .*No space left on device"):
             await log.snapshot()
         assert "the last snapshot failed" in log.status().health[0]
         assert list((tmp_path / "log" / "snap").iterdir()) == []

@@ -15,6 +15,7 @@ EXTENSIONS = {
     "fastplan.fit._nodes": "ext/fit/_nodes.pyx",
     "fastplan.fit._scan": "ext/fit/_scan.pyx",
     "fastplan.planner._verify": "ext/planner/_verify.pyx",
+    "fastplan.state._alloc_view": "ext/state/_alloc_view.pyx",
     "fastplan.state._allocs": "ext/state/_allocs.pyx",
 }
 
@@ -30,7 +31,7 @@ setup(
                 [source],
                 depends=[source, *headers],
                 include_dirs=["ext/include"],
-                extra_compile_args=["-O3", "-g0", "-fno-strict-aliasing"],
+                extra_compile_args=["-O3", "-g0", "-fno-strict-aliasing", "-Wno-sign-compare"],
             )
             for name, source in EXTENSIONS.items()
             if name in wanted

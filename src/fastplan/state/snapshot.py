@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastplan.fit._nodes import NodeTable
-from fastplan.state._allocs import AllocView
+from fastplan.state._alloc_view import AllocView
 from fastplan.state.alloc_records import NO_ROW, AllocFields, Notes, alloc_name, fill_record
 from fastplan.state.jobs import JobsView
 from fastplan.state.records import MapView, RecordView

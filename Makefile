@@ -22,8 +22,9 @@ setup: build/.extensions  ## create .venv, install what is pinned, build the ext
 	$(venv)/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r requirements/dev.txt
 	@touch $@
 
+# Without extensions: they are built below, where one that has not changed is left alone.
 .venv/.installed: .venv/.dependencies pyproject.toml
-	$(venv)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --editable .
+	FASTPLAN_EXTENSIONS=none $(venv)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --editable .
 	@touch $@
 
 build/.extensions: .venv/.installed $(sources)

@@ -10,11 +10,12 @@ from libc.string cimport memcmp, memset
 
 from fastplan.columns._ids cimport hash_key
 from fastplan.fit._kernels cimport (
-    ASK_IGNORES, ASK_IRREGULAR, CLAIM_EXCLUSIVE, CLAIM_FLAG_BITS, CLAIM_IGNORES, KIND_SHIFT, KIND_VOLUME, ROW_DISCONNECTED, ROW_DOWN, ROW_INELIGIBLE,
-    ROW_PRESENT, ROW_READY, RULE_CHECK_DEVICES, RULE_PHYSICAL, RULE_STRICT_CORES, RULE_STRICT_DEVICES, SLOW, Ask, NodeRow, check_row,
+    ASK_IRREGULAR, CLAIM_EXCLUSIVE, CLAIM_FLAG_BITS, CLAIM_IGNORES, CLAIM_STOPPING, KIND_CORE, KIND_PORT, KIND_SHIFT, KIND_VOLUME, ROW_DISCONNECTED,
+    ROW_DOWN, ROW_FILTERED, ROW_HAS_RESERVED, ROW_INELIGIBLE, ROW_PRESENT, ROW_READY, RULE_CHECK_DEVICES, RULE_PHYSICAL, RULE_STRICT_CORES,
+    RULE_STRICT_DEVICES, SLOW, Ask, NodeRow, check_row, claims_of, filter_has, is_member, is_reserved, lower_bound,
 )
 from fastplan.fit._nodes cimport NodeTable
-from fastplan.state._allocs cimport (
+from fastplan.state._alloc_view cimport (
     ALLOC_IRREGULAR, CLIENT_COMPLETE, CLIENT_LOST, DESIRED_EVICT, DESIRED_RUN, DESIRED_STOP, KEEP, NONE, AllocRow, AllocView, client_terminal,
     server_terminal, sort_claims,
 )
@@ -52,7 +53,6 @@ cdef struct Touched:
     uint8_t desired
     uint8_t client
     bint exists
-    bint updated                # in place, by something in flight
     bint leaves                 # the plan at hand removes it
 
 
@@ -247,15 +247,14 @@ cdef Touched* find_touched(const uint8_t* key) noexcept nogil:
     return NULL
 
 
-cdef bint gather(Overlay overlay, AllocView allocs, uint32_t node_row, uint32_t generation, uint32_t ref) except -1:
-    """Work out what is in flight on a node. Returns whether it is beyond the compiled check."""
+cdef int gather(Overlay overlay, AllocView allocs, uint32_t node_row, uint32_t generation, uint32_t ref) except -2:
+    """Work out what is in flight on a node. Returns SLOW if it is beyond the compiled check."""
     global touched_count
     cdef uint32_t number = overlay.heads[node_row] if node_row < overlay.node_room else 0
     cdef Change* change
     cdef Touched* it
     cdef PlanView plan
     cdef uint8_t client
-    cdef bint beyond = False
     touched_count = 0
     while number:
         change = &overlay.changes[number - 1]
@@ -273,18 +272,15 @@ cdef bint gather(Overlay overlay, AllocView allocs, uint32_t node_row, uint32_t 
             it.row = allocs.find_key(change.key)
             if it.row >= 0:
                 if allocs.memory.identity(<uint32_t> it.row).node_ref != ref:
-                    return True
+                    return SLOW
                 it.exists = True
                 it.desired = allocs.row(<uint32_t> it.row).desired
                 it.client = allocs.row(<uint32_t> it.row).client
         if change.kind == KIND_PLACE:
             client = plan.client_status[change.item]
-            if change.unchecked:
-                beyond = True
             # What the client said stays, unless the plan says that it is lost or unknown (plan-apply 6.10).
             if not it.exists or client == CLIENT_LOST or client == CLIENT_UNKNOWN:
                 it.client = client
-            it.updated = it.exists
             it.desired = DESIRED_RUN
             it.plan = change.plan
             it.item = change.item
@@ -293,7 +289,7 @@ cdef bint gather(Overlay overlay, AllocView allocs, uint32_t node_row, uint32_t 
             it.desired = DESIRED_STOP if change.kind == KIND_STOP else DESIRED_EVICT
             if change.kind == KIND_STOP and plan.stop_client[change.item] != KEEP:
                 it.client = plan.stop_client[change.item]
-    return beyond
+    return 0
 
 
 cdef int leave(AllocView allocs, const uint8_t* key, uint32_t ref) except -1:
@@ -350,7 +346,7 @@ cdef int32_t judge(NodeTable nodes, AllocView allocs, PlanView plan, Overlay ove
             return SLOW
         if node_row < overlay.node_room and overlay.heads[node_row]:
             flags[0] |= VERDICT_IN_FLIGHT
-            if gather(overlay, allocs, node_row, node.generation, ref):
+            if gather(overlay, allocs, node_row, node.generation, ref) == SLOW:
                 return SLOW
     ready = node.flags & ROW_READY != 0
 
@@ -462,7 +458,48 @@ cdef int32_t judge(NodeTable nodes, AllocView allocs, PlanView plan, Overlay ove
     sort_claims(joining.items, joining.count)
     prior.claims = joining.items
     prior.claims_count = joining.count
+    if are_at_odds(node, &prior, &release, physical):
+        return SLOW
     return check_row(node, &ask, &release, &prior, rules)
+
+
+cdef bint are_at_odds(const NodeRow* node, const Ask* prior, const Ask* release, bint physical) noexcept nogil:
+    """Whether what is in flight makes the node irregular: claims that it holds twice, or on what is reserved.
+
+    A plan may place something where it stops the holder, whose client still runs; and Nomad does not look at everything that it accepts.
+    """
+    cdef uint32_t i, position
+    cdef uint64_t claim, key
+    cdef uint64_t exclusive
+    cdef int64_t held
+    cdef const uint64_t* claims = claims_of(node)
+    for i in range(prior.claims_count):
+        claim = prior.claims[i]
+        key = claim >> CLAIM_FLAG_BITS
+        if i > 0 and prior.claims[i - 1] >> CLAIM_FLAG_BITS == key and (claim >> KIND_SHIFT != KIND_VOLUME or (claim | prior.claims[i - 1]) & CLAIM_EXCLUSIVE):
+            return True
+        if claim >> KIND_SHIFT == KIND_PORT and node.flags & ROW_HAS_RESERVED and is_reserved(node.supply, claim):
+            return True
+        if claim >> KIND_SHIFT == KIND_CORE and not is_member(node.supply.cores, node.supply.cores_count, claim):
+            return True
+        if node.flags & ROW_FILTERED and not filter_has(claims, node.claims_capacity, key):
+            continue
+        held = 0
+        exclusive = claim & CLAIM_EXCLUSIVE
+        position = lower_bound(claims, node.claims_count, key)
+        while position < node.claims_count and claims[position] >> CLAIM_FLAG_BITS == key:
+            if physical or not claims[position] & CLAIM_STOPPING:
+                held += 1
+                exclusive |= claims[position] & CLAIM_EXCLUSIVE
+            position += 1
+        if held:
+            position = lower_bound(release.claims, release.claims_count, key)
+            while position < release.claims_count and release.claims[position] >> CLAIM_FLAG_BITS == key:
+                held -= 1
+                position += 1
+        if held > 0 and (claim >> KIND_SHIFT != KIND_VOLUME or exclusive):
+            return True
+    return False
 
 
 cdef bint add_touched(Touched* it, AllocView allocs, bint physical, Ask* release, Ask* prior) except -1:
@@ -487,11 +524,8 @@ cdef bint add_touched(Touched* it, AllocView allocs, bint physical, Ask* release
             # Once committed it has its job, and with it its volumes.
             add_placement(prior, &joining, plan, it.item, False)
             prior.count += 1
-            if it.updated and not physical and joining.count > first:
-                # Nomad does not check updates in place, so what they claim may be held twice.
-                return True
             for j in range(first, joining.count):
-                if joining.items[j] & CLAIM_IGNORES and joining.items[j] >> KIND_SHIFT == 0:
+                if joining.items[j] & CLAIM_IGNORES and joining.items[j] >> KIND_SHIFT == KIND_PORT:
                     return True
     return prior.flags & ASK_IRREGULAR != 0
 
@@ -546,6 +580,45 @@ def verify(NodeTable nodes not None, AllocView allocs not None, PlanView plan no
     return not_fit, missing, unknown, in_flight
 
 
+def live_preemptions(NodeTable nodes not None, AllocView allocs not None, PlanView plan not None, uint8_t[::1] kept not None, Overlay overlay=None):
+    """Write to *kept* (uint8, p) which preempted allocations have not ended, on either side (plan-apply 5.5). Returns False where only records can tell."""
+    global touched_count
+    cdef Py_ssize_t i
+    cdef uint32_t j, ref
+    cdef int64_t row
+    cdef const uint8_t* key
+    cdef const NodeRow* node
+    cdef Touched* it
+    cdef AllocRow* entry
+    if kept.shape[0] != plan.preempt_ids.shape[0]:
+        raise ValueError(f"kept needs {plan.preempt_ids.shape[0]} entries")
+    if overlay is not None and overlay.odd_count:
+        return False
+    for i in range(plan.node_count):
+        if plan.preempt_offsets[i] == plan.preempt_offsets[i + 1]:
+            continue
+        touched_count = 0
+        ref = NONE
+        if plan.node_rows[i] < nodes.row_count:
+            node = nodes.row_at(plan.node_rows[i])
+            if node.generation == plan.node_generations[i]:
+                ref = allocs.ref_of_node(plan.node_rows[i])
+                if overlay is not None:
+                    gather(overlay, allocs, plan.node_rows[i], node.generation, ref)
+        for j in range(plan.preempt_offsets[i], plan.preempt_offsets[i + 1]):
+            key = &plan.preempt_ids[j, 0]
+            it = find_touched(key)
+            if it != NULL:
+                kept[j] = it.exists and counts(it.desired, it.client, False)
+                continue
+            row = allocs.find_key(key)
+            if overlay is not None and (row < 0 or allocs.memory.identity(<uint32_t> row).node_ref != ref):
+                return False
+            entry = allocs.row(<uint32_t> row) if row >= 0 else NULL
+            kept[j] = entry != NULL and counts(entry.desired, entry.client, False)
+    return True
+
+
 @cython.no_gc_clear
 cdef class Overlay:
     """The accepted parts of plans in flight, by node and in dispatch order."""
@@ -564,37 +637,41 @@ cdef class Overlay:
         """Return how many plans are in flight."""
         return len(self.entries)
 
-    def add(self, PlanView plan not None, owner, const int8_t[::1] codes not None, NodeTable nodes not None, AllocView allocs not None):
-        """Put the accepted parts of *plan* in flight: those of nodes whose code is 0. *owner* is what `changes_on` names it by.
+    def add(
+        self, PlanView plan not None, owner, const int8_t[::1] codes not None, const uint8_t[::1] kept not None, NodeTable nodes not None, AllocView allocs not None,
+    ):
+        """Put the accepted parts of *plan* in flight: those of nodes whose code is 0, without preemptions that are not *kept* (uint8, p).
+
+        *owner* is what `changes_on` names the plan by.
 
         Raises ValueError if the plan is in flight already.
         """
         cdef Py_ssize_t i
         cdef uint32_t j, node_row, ref, last = 0
-        cdef bint unchecked
         if plan in self.entries:
             raise ValueError("this plan is in flight already")
         if codes.shape[0] != plan.node_count:
             raise ValueError(f"codes needs {plan.node_count} entries")
+        if kept.shape[0] != plan.preempt_ids.shape[0]:
+            raise ValueError(f"kept needs {plan.preempt_ids.shape[0]} entries")
         for i in range(plan.node_count):
             if codes[i] != 0 or not plan.in_scope[i]:
                 continue
             node_row = plan.node_rows[i]
             ref = NONE
-            unchecked = True
             if node_row < nodes.row_count and nodes.row_at(node_row).generation == plan.node_generations[i]:
                 ref = allocs.ref_of_node(node_row)
-                unchecked = not nodes.row_at(node_row).flags & ROW_READY
             for j in range(plan.place_offsets[i], plan.place_offsets[i + 1]):
-                last = self.enter(plan, &plan.alloc_ids[j, 0], j, KIND_PLACE, i, ref, unchecked, allocs, last)
+                last = self.enter(plan, &plan.alloc_ids[j, 0], j, KIND_PLACE, i, ref, allocs, last)
             for j in range(plan.stop_offsets[i], plan.stop_offsets[i + 1]):
-                last = self.enter(plan, &plan.stop_ids[j, 0], j, KIND_STOP, i, ref, False, allocs, last)
+                last = self.enter(plan, &plan.stop_ids[j, 0], j, KIND_STOP, i, ref, allocs, last)
             for j in range(plan.preempt_offsets[i], plan.preempt_offsets[i + 1]):
-                last = self.enter(plan, &plan.preempt_ids[j, 0], j, KIND_PREEMPT, i, ref, False, allocs, last)
+                if kept[j]:
+                    last = self.enter(plan, &plan.preempt_ids[j, 0], j, KIND_PREEMPT, i, ref, allocs, last)
         self.entries[plan] = (owner, last)
 
     cdef uint32_t enter(
-        self, PlanView plan, const uint8_t* key, uint32_t item, uint8_t kind, Py_ssize_t i, uint32_t ref, bint unchecked, AllocView allocs, uint32_t before,
+        self, PlanView plan, const uint8_t* key, uint32_t item, uint8_t kind, Py_ssize_t i, uint32_t ref, AllocView allocs, uint32_t before,
     ) except 0:
         """Add one change behind those of its node and return its number + 1. *before*: the plan's change before it, number + 1."""
         cdef uint32_t number = self.new_change()
@@ -606,7 +683,6 @@ cdef class Overlay:
         change.key = key
         change.item = item
         change.kind = kind
-        change.unchecked = unchecked
         change.node_row = node_row
         change.generation = plan.node_generations[i]
         change.next = 0
@@ -618,6 +694,8 @@ cdef class Overlay:
             change.odd = place.odd or place.node_row != node_row or place.generation != change.generation
         else:
             change.odd = kind != KIND_PLACE or ref == NONE
+        if kind == KIND_PLACE and plan.place_flags[item] & PLACE_OTHER_NODE:
+            change.odd = True
         if change.odd:
             self.odd_count += 1
         else:

@@ -7,7 +7,7 @@ by id and are looked up again at every verification: what they mean depends on w
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from fastplan.state._allocs cimport AllocView
+from fastplan.state._alloc_view cimport AllocView
 
 # Flags of a placement.
 cdef enum:
@@ -52,7 +52,6 @@ cdef struct Change:
     uint32_t node_row
     uint32_t generation
     uint8_t kind
-    uint8_t unchecked           # accepted without a look at the node's resources
     uint8_t odd                 # concerns an allocation that is not on the node; in no chain
 
 
@@ -71,7 +70,7 @@ cdef class Overlay:
     cdef dict entries           # plan view → (owner, number + 1 of its last change)
     cdef readonly Py_ssize_t odd_count  # changes that only the reference understands
     cdef uint32_t enter(
-        self, PlanView plan, const uint8_t* key, uint32_t item, uint8_t kind, Py_ssize_t i, uint32_t ref, bint unchecked, AllocView allocs, uint32_t before,
+        self, PlanView plan, const uint8_t* key, uint32_t item, uint8_t kind, Py_ssize_t i, uint32_t ref, AllocView allocs, uint32_t before,
     ) except 0
     cdef uint32_t new_change(self) except? 0xFFFFFFFF
     cdef int link(self, uint32_t number, uint32_t node_row) except -1

@@ -8,9 +8,10 @@ from collections.abc import Container
 import numpy
 from numpy.typing import NDArray
 
+from fastplan.columns.ids import text_of
 from fastplan.errors import PlanError, Reason
 from fastplan.planner import reference
-from fastplan.planner._verify import NOMAD_RULES, STRICT_RULES, Overlay, PlanView, verify
+from fastplan.planner._verify import NOMAD_RULES, STRICT_RULES, Overlay, PlanView, live_preemptions, verify
 from fastplan.planner.in_flight import InFlightState
 from fastplan.planner.reference import NO_REFRESH_INDEX, OverQuota, StateReader
 from fastplan.planner.result import NOTHING, Accepted, NodeVerdict, PlanResult, refusal
@@ -48,16 +49,18 @@ class Verified:
     """A plan that was evaluated in columns.
 
     `codes` int8 (k): 0 where the node's part is acceptable, else a reason number. `in_flight`: something of it rests on a plan in flight, so that it
-    may be different if that one fails. Either `result` or `error` is there.
+    may be different if that one fails. `kept_preemptions` uint8 (p): 1 where the preempted allocation has not ended (plan-apply 5.5).
+    Either `result` or `error` is there.
     """
 
-    __slots__ = ("codes", "columns", "error", "in_flight", "plan", "result")
+    __slots__ = ("codes", "columns", "error", "in_flight", "kept_preemptions", "plan", "result")
 
     def __init__(self, plan: AnyPlan, columns: PlanColumns, codes: NDArray[numpy.int8], in_flight: bool) -> None:
         self.plan = plan
         self.columns = columns
         self.codes = codes
         self.in_flight = in_flight
+        self.kept_preemptions: NDArray[numpy.uint8] = numpy.empty(len(columns.preempt_ids), numpy.uint8)
         self.result: PlanResult | None = None
         self.error: PlanError | None = None
 
@@ -129,6 +132,11 @@ def verify_plan(
         verified.error = PlanError(reference.unknown_alloc(columns.changed_id(unknown)))
         return verified
     reader: StateReader = state if overlay is None else InFlightState(state, overlay)
+    kept = verified.kept_preemptions
+    if len(kept) and not live_preemptions(state.nodes_view, state.allocs_view, view, kept, overlay):
+        for row in range(len(kept)):
+            alloc = reader.alloc(text_of(columns.preempt_ids[row]))
+            kept[row] = alloc is not None and not alloc.is_terminal
     if over_quota is not None and over_quota(reader, plan):
         codes.fill(Reason.INVALID)
         verified.result = PlanResult(plan, NOTHING, kept=False, refresh_index=reference.refresh_index(state))

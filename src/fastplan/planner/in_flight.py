@@ -47,11 +47,11 @@ class InFlightState:
             node_id = _node_of(*placed)
         else:
             return None
-        return _after([] if stored is None else [stored], self._changes(node_id)).get(alloc_id)
+        return self._after([] if stored is None else [stored], node_id).get(alloc_id)
 
     def allocs_by_node(self, node_id: str) -> list[Allocation]:
         """Return the allocations of a node as they will be, ascending by id."""
-        allocs = _after(self._state.allocs_by_node(node_id), self._changes(node_id))
+        allocs = self._after(self._state.allocs_by_node(node_id), node_id)
         return [alloc for _, alloc in sorted(allocs.items()) if alloc.node_id == node_id]
 
     def _changes(self, node_id: str) -> list[Change]:
@@ -61,6 +61,23 @@ class InFlightState:
         row = self._state.node_row(node_id)
         return [] if row is None else self._overlay.changes_on(row, self._state.node_generation(row))
 
+    def _after(self, stored: Iterable[Allocation], node_id: str) -> dict[str, Allocation]:
+        """Return what becomes of the *stored* allocations of a node and of whatever else is in flight there, by id (plan-apply 6.10, steps 1, 6 and 7)."""
+        allocs: dict[str, Allocation | None] = {alloc.id: alloc for alloc in stored}
+        for plan, kind, row in self._changes(node_id):
+            columns = plan._columns
+            if kind == PLACE:
+                change = _placed(plan, row)
+            else:
+                change = stop_record(columns, row) if kind == STOP else preemption_record(columns, row)
+            # One that comes from another node is known there.
+            before = allocs[change.id] if change.id in allocs else self._state.alloc(change.id)
+            if kind == PLACE:
+                allocs[change.id] = change if before is None else _updated(before, change)
+            else:
+                allocs[change.id] = None if before is None else reference.changed(before, change)
+        return {alloc_id: alloc for alloc_id, alloc in allocs.items() if alloc is not None}
+
 
 def _node_of(plan: AnyPlan, row: int) -> str:
     """Return the node on which a plan makes the placement in a row."""
@@ -68,22 +85,6 @@ def _node_of(plan: AnyPlan, row: int) -> str:
     index = int(columns.place_offsets.searchsorted(row, side="right")) - 1
     node_id: str = columns.node_ids[index]
     return node_id
-
-
-def _after(stored: Iterable[Allocation], changes: Iterable[Change]) -> dict[str, Allocation]:
-    """Return what becomes of *stored* allocations, by id (plan-apply 6.10, steps 1, 6 and 7). Changes of others that are not stored are passed over."""
-    allocs = {alloc.id: alloc for alloc in stored}
-    for plan, kind, row in changes:
-        columns = plan._columns
-        if kind == PLACE:
-            alloc = _placed(plan, row)
-            allocs[alloc.id] = _updated(allocs[alloc.id], alloc) if alloc.id in allocs else alloc
-            continue
-        diff = stop_record(columns, row) if kind == STOP else preemption_record(columns, row)
-        before = allocs.get(diff.id)
-        if before is not None:
-            allocs[diff.id] = reference.changed(before, diff)
-    return allocs
 
 
 def _placed(plan: AnyPlan, row: int) -> Allocation:

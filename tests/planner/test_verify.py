@@ -1,0 +1,113 @@
+"""The compiled verification against the reference: verdict, reason and the whole result, on random clusters, with and without plans in flight."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from fastplan import Plan
+from fastplan.errors import PlanError
+from fastplan.planner import Rules, evaluate_plan, reference
+from fastplan.planner._verify import Overlay
+from fastplan.planner.evaluate import Verified, bound, verify_plan
+from fastplan.planner.in_flight import InFlightState
+from fastplan.planner.reference import StateReader
+from fastplan.state import StateStore
+from fastplan.state.plans import PlanColumns
+from tests.planner.random_plans import JOB, apply, random_dump, random_plan
+
+RULES = list(Rules)
+
+
+def answer(run: Any) -> object:
+    """Everything that a caller can see of an evaluation."""
+    try:
+        result = run()
+    except PlanError as problem:
+        return str(problem)
+    return [result.to_api(), result.reasons, result.is_noop(), result.full_commit(result.plan), result.refresh_index]
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("odd", [0.0, 0.1])
+def test_random_plans_get_the_answer_of_the_reference(rules: Rules, odd: float) -> None:
+    fitting = refused = 0
+    for seed in range(400):
+        rng = random.Random(seed)
+        dump = random_dump(rng, odd)
+        snapshot = StateStore.from_dump(dump).snapshot()
+        api = random_plan(rng, dump, odd)
+        plan = Plan.from_api(api)
+        before = plan.to_api()
+        expected = answer(lambda: reference.evaluate_plan(snapshot, Plan.from_api(api), rules))
+        assert answer(lambda: evaluate_plan(snapshot, plan, rules)) == expected, seed
+        assert plan.to_api() == before
+        fitting += isinstance(expected, list) and not expected[1]
+        refused += isinstance(expected, list) and bool(expected[1])
+    assert fitting > 50
+    assert refused > 50
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("odd", [0.0, 0.1])
+def test_plans_in_flight_count_as_if_they_were_committed(rules: Rules, odd: float) -> None:
+    rested = refused = 0
+    for seed in range(120):
+        rng = random.Random(seed)
+        dump = random_dump(rng, odd, nodes=3)
+        dump["indexes"] = {"nodes": 5, "allocs": 5}
+        committed, applied = StateStore.from_dump(dump), StateStore.from_dump(dump)
+        overlay = Overlay()
+        in_flight: list[Verified] = []
+        placed: list[dict[str, Any]] = []
+        for step in range(8):
+            api = random_plan(rng, dump, odd, placed)
+            api["Job"] = JOB
+            plan, twin = Plan.from_api(api), Plan.from_api(api)
+            verified = verify_plan(committed, plan, PlanColumns.from_plan(plan, committed), rules, overlay=overlay)
+            expected = answer(lambda: reference.evaluate_plan(applied, twin, rules))
+            got = answer(verified.outcome)
+            if isinstance(expected, list) and isinstance(got, list):
+                # The index of what is in flight is not known yet.
+                expected[0].pop("RefreshIndex", None), got[0].pop("RefreshIndex", None)
+                expected[4] = got[4] = 0
+            assert told(got) == told(expected), (seed, step)
+            reader: StateReader = InFlightState(committed, overlay)
+            for node in dump["nodes"]:
+                assert usage(reader, node["ID"]) == usage(applied, node["ID"]), (seed, step)
+            rested += verified.in_flight
+            if verified.result is not None:
+                refused += verified.result.partial
+                overlay.add(bound(verified.columns), plan, verified.codes, verified.kept_preemptions, committed.nodes_view, committed.allocs_view)
+                in_flight.append(verified)
+                apply(applied, 10 + step, twin, reference.evaluate_plan(applied, twin, rules))
+                placed += [alloc for allocs in verified.result.to_api().get("NodeAllocation", {}).values() for alloc in allocs]
+            if in_flight and rng.random() < 0.3:
+                first = in_flight.pop(0)
+                overlay.remove(bound(first.columns))
+                assert first.result is not None
+                apply(committed, 10 + step, first.plan, first.result)
+        while in_flight:
+            overlay.remove(bound(in_flight.pop(rng.randrange(len(in_flight))).columns))
+        assert len(overlay) == overlay.odd_count == 0
+    assert rested > 50
+    assert refused > 50
+
+
+def usage(state: StateReader, node_id: str) -> list[Any]:
+    return [(alloc.id, alloc.desired_status, alloc.client_status) for alloc in state.allocs_by_node(node_id)]
+
+
+def told(value: Any) -> Any:
+    """What a result says of plans and allocations, without what only the commit knows: indexes, times, and how notes are put together."""
+    if isinstance(value, dict):
+        return {key: told(inner) for key, inner in value.items() if inner and key not in _LEFT_OUT}
+    return [told(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+_LEFT_OUT = {
+    *("CreateIndex", "ModifyIndex", "AllocModifyIndex", "Job", "JobVersion", "NodeName", "AllocStates"),
+    *("DesiredDescription", "PreemptedByAllocation", "FollowupEvalID"),
+}

@@ -20,6 +20,7 @@ from fastplan._codec import VERSION, PlanEntry, encode_plan, gather
 from fastplan._codec import decode as _decode
 from fastplan._codec import encode_command as _encode_command
 from fastplan.errors import CodecError
+from fastplan.state.resource_shapes import ResourceShape
 
 __all__ = [
     "VERSION",
@@ -52,10 +53,12 @@ __all__ = [
     "decode",
     "decode_answer",
     "decode_cold",
+    "decode_shape",
     "encode_answer",
     "encode_cold",
     "encode_command",
     "encode_plan",
+    "encode_shape",
     "gather",
 ]
 
@@ -254,6 +257,7 @@ class AnswerPart(msgspec.Struct, frozen=True, array_like=True):
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _command_decoder: Final = msgspec.msgpack.Decoder(Command)
+_shape_decoder: Final = msgspec.msgpack.Decoder(tuple[int, int, int, int, bool, bytes])
 _answer_decoder: Final = msgspec.msgpack.Decoder(AnswerPart)
 _cold_decoder: Final = msgspec.msgpack.Decoder(ColdPart)
 
@@ -294,6 +298,19 @@ def decode_cold(plan: PlanEntry) -> ColdPart:
 def decode_answer(plan: PlanEntry) -> AnswerPart | None:
     """Return the refused part of the answer to a plan, None if nothing was refused. Raises `CodecError`."""
     return None if plan.answer is None else _read(_answer_decoder, plan.answer, "answer")
+
+
+def encode_shape(shape: ResourceShape) -> bytes:
+    """Return the content of a shape as it stands in an entry."""
+    return _encoder.encode(msgspec.structs.astuple(shape))
+
+
+def decode_shape(content: bytes) -> ResourceShape:
+    """Return the shape with this content. Raises `CodecError`."""
+    try:
+        return ResourceShape(*_shape_decoder.decode(content))
+    except msgspec.MsgspecError as error:
+        raise CodecError(f"log entry: a resource shape cannot be read: {error}") from error
 
 
 def _read(decoder: msgspec.msgpack.Decoder[Any], body: bytes, what: str) -> Any:

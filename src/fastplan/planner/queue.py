@@ -36,14 +36,16 @@ class PendingPlan(Generic[P]):
     """A plan on its way, and the one-shot future of its answer (plan-apply 7.3).
 
     `await pending` on any event loop, or `pending.wait(timeout_s)` in a thread. Exactly one answer, a result or an error,
-    is ever given; a second one is an error in the program.
+    is ever given; a second one is an error in the program. `key` is for the applier: the key of the plan's log entry, empty for
+    a plan without one, None until somebody has worked it out.
     """
 
-    __slots__ = ("_error", "_listeners", "_result", "answered", "enqueued_s", "plan")
+    __slots__ = ("_error", "_listeners", "_result", "answered", "enqueued_s", "key", "plan")
 
     def __init__(self, plan: P, enqueued_s: float) -> None:
         self.plan = plan
         self.enqueued_s = enqueued_s
+        self.key: bytes | None = None
         self.answered = False
         self._result: Any = None
         self._error: BaseException | None = None

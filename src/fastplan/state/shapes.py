@@ -22,6 +22,10 @@ class Shapes:
             self._rows[shape] = row
         return row
 
+    def find(self, shape: ResourceShape) -> int | None:
+        """Return the row of a shape, None if it has none."""
+        return self._rows.get(shape)
+
     def resources(self, row: int, claims: list[int]) -> AllocatedResources | None:
         """Return what an allocation of this shape with these claims holds, None for a shape without a template."""
         return self.items[row].resources(claims)

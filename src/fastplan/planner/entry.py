@@ -1,0 +1,210 @@
+"""From a verdict to a log entry (plan-apply 6.6)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+import numpy
+
+from fastplan import codec
+from fastplan.columns.ids import key_of, texts_of
+from fastplan.errors import InvalidInput, PlanError
+from fastplan.fit.interning import text_of_number
+from fastplan.planner.evaluate import Verified
+from fastplan.planner.result import PlanResult
+from fastplan.state import StateStore
+from fastplan.state.plans import AnyPlan, PlanColumns
+from fastplan.state.resource_shapes import ResourceShape
+from fastplan.structs import Evaluation
+
+IdentityHook = Callable[[AnyPlan, PlanResult], Mapping[str, Mapping[str, str]]]
+"""Signs workload identities: returns allocation id → task → identity, for the placements that need one. Raises `PlanError` to refuse the plan."""
+
+_snapshot_index: Final = struct.Struct("<Q")
+
+
+class EntryMaker:
+    """Makes the entries of one leader."""
+
+    def __init__(
+        self,
+        store: Callable[[], StateStore],
+        applied: Callable[[], int],
+        *,
+        new_id: Callable[[], str],
+        identity_hook: IdentityHook | None = None,
+    ) -> None:
+        """*store*, *applied*: of the state machine. *new_id*: ids of preemption evaluations."""
+        self._store = store
+        self._applied = applied
+        self._new_id = new_id
+        self._identity_hook = identity_hook
+        self._identities: dict[int, Mapping[str, Mapping[str, str]]] = {}
+        # Contents and rows of shapes by identity; a shape never changes and is kept here, so an identity means one shape.
+        self._shapes: dict[int, tuple[ResourceShape, int | bytes]] = {}
+        self._shapes_of: StateStore | None = None
+
+    # --- before verification ----------------------------------------------------------------------------------------
+
+    def obstacle(self, plan: AnyPlan) -> PlanError | None:
+        """Return the error of a plan that could not be written if there were anything to write, or None."""
+        job = plan.job
+        if job is None:
+            return PlanError("plan missing embedded job")
+        store = self._store()
+        namespace = job.namespace or "default"
+        if store.namespace(namespace) is None:
+            return PlanError(f'namespace "{namespace}" not found for job "{job.id}"')
+        if plan.eval_id and not store.has_eval(plan.eval_id):
+            return PlanError(f'unable to find eval id "{plan.eval_id}"')
+        return None
+
+    def needs_hook(self) -> bool:
+        """Tell whether there is an identity hook."""
+        return self._identity_hook is not None
+
+    def run_hook(self, verdict: Verified) -> None:
+        """Have the identities of a verdict's placements signed. Raises what the hook raises."""
+        if self._identity_hook is not None:
+            self._identities[id(verdict.plan)] = self._identity_hook(verdict.plan, verdict.outcome())
+
+    # --- the entry --------------------------------------------------------------------------------------------------
+
+    def key(self, plan: AnyPlan) -> bytes:
+        """Return the key of a plan: the same when the same plan is sent again, another one for every other plan.
+
+        Evaluation and token name the run; what the plan concerns and the index it was made at stand for its number in the run. Empty for a plan without
+        evaluation, and for one that only changes a deployment: writing that twice does no harm.
+        """
+        if not plan.eval_id:
+            return b""
+        try:
+            columns = PlanColumns.from_plan(plan, self._store())
+        except InvalidInput:
+            return b""
+        if not (len(columns.alloc_ids) or len(columns.stop_ids)):
+            return b""
+        digest = blake2b(f"{plan.eval_id}\0{plan.eval_token}\0".encode(), digest_size=24)
+        digest.update(_snapshot_index.pack(plan.snapshot_index))
+        for column in (columns.alloc_ids, columns.stop_ids, columns.preempt_ids):
+            if len(column):
+                digest.update(column.data)
+        return digest.digest()
+
+    def encode(self, verdict: Verified, now_ns: int) -> bytes:
+        """Return the log entry of a verdict that has something to write. Raises `CodecError` for columns that contradict each other."""
+        plan, columns = verdict.plan, verdict.columns
+        result = verdict.outcome()
+        store = self._store()
+        job = plan.job
+        assert job is not None
+        namespace = job.namespace or "default"
+        accepted = None
+        if result.partial or len(columns.preempt_ids) or not result.kept:
+            accepted = verdict.accepted if result.kept else numpy.zeros(len(columns.node_ids), numpy.uint8)
+        stored = store.jobs_view.row_of(namespace, job.id, job.version) is not None
+        cold = None
+        if (
+            not stored
+            or columns.extras
+            or len(columns.preempt_ids)
+            or plan.deployment is not None
+            or plan.deployment_updates
+            or result.ineligible_nodes
+            or self._identities
+        ):
+            cold = self._cold(verdict, result, None if stored else job.to_api(), accepted, now_ns)
+        answer = None
+        if result.partial:
+            answer = codec.encode_answer(codec.AnswerPart(list(result.rejected_nodes), result.refresh_index))
+        return codec.encode_plan(
+            columns,
+            accepted,
+            verdict.kept_preemptions if len(columns.preempt_ids) else None,
+            key_of(plan.eval_id) if plan.eval_id else None,
+            namespace,
+            job.id,
+            job.version,
+            now_ns,
+            self._applied(),
+            self._shape_parts(store, columns.shapes),
+            answer,
+            cold,
+            text_of_number,
+        )
+
+    def _shape_parts(self, store: StateStore, shapes: list[ResourceShape]) -> list[int | bytes]:
+        """Return for each shape the row that committed state has given it, or its content: a row that is only in flight may never be given."""
+        if self._shapes_of is not store:
+            self._shapes, self._shapes_of = {}, store
+        parts = []
+        for shape in shapes:
+            known = self._shapes.get(id(shape))
+            if known is None or not isinstance(known[1], int):
+                row = store.shapes.find(shape)
+                known = self._shapes[id(shape)] = (shape, codec.encode_shape(shape) if row is None else row)
+                if len(self._shapes) > 4096:
+                    self._shapes = {}
+            parts.append(known[1])
+        return parts
+
+    def _cold(self, verdict: Verified, result: PlanResult, job: dict[str, Any] | None, accepted: Any, now_ns: int) -> bytes | None:
+        columns, plan = verdict.columns, verdict.plan
+        identities = self._identities.pop(id(plan), {})
+        extras: dict[int, dict[str, Any]] = {}
+        if columns.extras:
+            place = 0
+            for node, (first, last) in enumerate(zip(columns.place_offsets[:-1].tolist(), columns.place_offsets[1:].tolist(), strict=True)):
+                if accepted is not None and not accepted[node]:
+                    continue
+                for row in range(first, last):
+                    extra = columns.extras.get(row)
+                    if extra is not None:
+                        extras[place] = extra.to_api()
+                    place += 1
+        deployment = result.deployment
+        return codec.encode_cold(
+            codec.ColdPart(
+                job=job,
+                extras=extras,
+                deployment=None if deployment is None else deployment.to_api(),
+                deployment_updates=[update.to_api() for update in result.deployment_updates],
+                preemption_evals=self._preemption_evals(verdict, accepted, now_ns),
+                ineligible_nodes=list(result.ineligible_nodes),
+                identities={alloc_id: dict(tasks) for alloc_id, tasks in identities.items()},
+            )
+        )
+
+    def _preemption_evals(self, verdict: Verified, accepted: Any, now_ns: int) -> list[dict[str, Any]]:
+        """Return one evaluation for each job that loses allocations and is still registered (plan-apply 6.6 steps 7 and 8)."""
+        columns = verdict.columns
+        if not len(columns.preempt_ids):
+            return []
+        store = self._store()
+        kept = numpy.repeat(accepted, numpy.diff(columns.preempt_offsets)).astype(bool) & verdict.kept_preemptions.astype(bool)
+        evals = []
+        seen = set()
+        for alloc_id in texts_of(columns.preempt_ids[kept]):
+            alloc = store.alloc(alloc_id)
+            if alloc is None or (alloc.namespace, alloc.job_id) in seen:
+                continue
+            seen.add((alloc.namespace, alloc.job_id))
+            job = store.job(alloc.namespace, alloc.job_id)
+            if job is not None:
+                evaluation = Evaluation(
+                    id=self._new_id(),
+                    namespace=alloc.namespace,
+                    job_id=job.id,
+                    type=job.type,
+                    priority=job.priority,
+                    triggered_by="preemption",
+                    job_modify_index=job.modify_index,
+                    status="pending",
+                    create_time=now_ns,
+                    modify_time=now_ns,
+                )
+                evals.append(evaluation.to_api())
+        return evals

@@ -48,6 +48,7 @@ cdef enum:
     STATIC_MAX = 64         # static ports of a group that a kernel handles
 
 cdef int64_t UNLIMITED = INT64_MAX
+cdef uint64_t FIRST_CORE = <uint64_t> KIND_CORE << KIND_SHIFT
 
 ctypedef const NodeRow* RowPointer
 
@@ -150,15 +151,73 @@ def check_rows(NodeTable table not None, const int64_t[::1] rows not None, asks 
         raise StateError(f"node row {rows[beyond]} does not exist")
 
 
-def check_one(NodeTable table not None, uint32_t row, AskNumbers ask not None, AskNumbers release, uint32_t rules):
-    """Return the verdict on one row after *release* (or None) has left it: a Reason number, or SLOW."""
+cdef tuple cores_with(const NodeRow* row, const Ask* ask, const Ask* release, bint physical):
+    """The cores that are pinned once the ask is on the node, ascending."""
+    cdef const uint64_t* claims = claims_of(row)
+    cdef uint32_t i
+    cdef set cores = set()
+    for i in range(lower_bound(claims, row.claims_count, FIRST_CORE >> CLAIM_FLAG_BITS), row.claims_count):
+        if claims[i] >> KIND_SHIFT != KIND_CORE:
+            break
+        if physical or not claims[i] & CLAIM_STOPPING:
+            cores.add((claims[i] - FIRST_CORE) >> CLAIM_FLAG_BITS)
+    if release != NULL:
+        for i in range(release.claims_count):
+            if release.claims[i] >> KIND_SHIFT == KIND_CORE:
+                cores.discard((release.claims[i] - FIRST_CORE) >> CLAIM_FLAG_BITS)
+    for i in range(ask.claims_count):
+        if ask.claims[i] >> KIND_SHIFT == KIND_CORE:
+            cores.add((ask.claims[i] - FIRST_CORE) >> CLAIM_FLAG_BITS)
+    return tuple(sorted(cores))
+
+
+cdef bint has_cores(const uint64_t* claims, uint32_t count) noexcept nogil:
+    cdef uint32_t position = lower_bound(claims, count, FIRST_CORE >> CLAIM_FLAG_BITS)
+    return position < count and claims[position] >> KIND_SHIFT == KIND_CORE
+
+
+def check_one(NodeTable table not None, uint32_t row, ask not None, AskNumbers release, uint32_t rules):
+    """Return the verdict on one row after *release* (or None) has left it, and what is used then with the ask:
+    (Reason number or SLOW, MHz, MiB, MiB at most, MiB of disk, cores ascending). StateError for a row beyond the table.
+
+    Of a group the used sums are without cores that are yet to be chosen. Without RULE_PHYSICAL a node with something told to stop is SLOW, since
+    its memory maximum is not kept apart.
+    """
     cdef const NodeRow* node
+    cdef const Ask* literal
+    cdef const Ask* leaving = NULL if release is None else &release.ask
+    cdef bint physical = rules & RULE_PHYSICAL != 0
+    cdef int64_t cpu_mhz, memory_mib, memory_max_mib, disk_mib, copies
+    cdef int32_t code
+    cdef uint32_t i
+    cdef bint pins = False
     if row >= table.row_count:
         raise StateError(f"node row {row} does not exist")
     node = table.row_at(row)
     if not node.flags & ROW_PRESENT:
-        return NODE_MISSING
-    return check_row(node, &ask.ask, NULL if release is None else &release.ask, NULL, rules)
+        return NODE_MISSING, 0, 0, 0, 0, ()
+    if type(ask) is AskNumbers:
+        literal = &(<AskNumbers> ask).ask
+        code = check_row(node, literal, leaving, NULL, rules)
+    else:
+        literal = &(<GroupNumbers?> ask).base.ask
+        code = group_check(node, <GroupNumbers> ask, rules, 1, &copies)
+    if code == SLOW or code == MAX_ALLOCS or not physical and node.stopping_count:
+        return MAX_ALLOCS if code == MAX_ALLOCS else SLOW, 0, 0, 0, 0, ()
+    cpu_mhz = node.cpu_mhz - node.free_cpu_mhz + literal.cpu_mhz
+    memory_mib = node.memory_mib - node.free_memory_mib + literal.memory_mib
+    memory_max_mib = node.used_memory_max_mib + literal.memory_max_mib
+    disk_mib = node.disk_mib - node.free_disk_mib + literal.disk_mib
+    if leaving != NULL:
+        cpu_mhz -= leaving.cpu_mhz
+        memory_mib -= leaving.memory_mib
+        memory_max_mib -= leaving.memory_max_mib
+        disk_mib -= leaving.disk_mib
+    for i in range(literal.claims_count):
+        pins = pins or literal.claims[i] >> KIND_SHIFT == KIND_CORE
+    if pins or has_cores(claims_of(node), node.claims_count):
+        return code, cpu_mhz, memory_mib, memory_max_mib, disk_mib, cores_with(node, literal, leaving, physical)
+    return code, cpu_mhz, memory_mib, memory_max_mib, disk_mib, ()
 
 
 # Groups: how many copies fit, before ports, cores and instances are chosen.
@@ -438,7 +497,7 @@ cdef int32_t group_check(const NodeRow* row, GroupNumbers group, uint32_t rules,
         return SLOW
     code = check_row(row, &ask, NULL, NULL, rules)
     if group.cores > 0 and code != MAX_ALLOCS:
-        found = <int64_t> supply.cores_count - held_between(row, <uint64_t> KIND_CORE << KIND_SHIFT, (<uint64_t> KIND_DEVICE << KIND_SHIFT) - 1, physical)
+        found = <int64_t> supply.cores_count - held_between(row, FIRST_CORE, FIRST_CORE | <uint64_t> 0xFFFF << CLAIM_FLAG_BITS, physical)
         if found < group.cores:
             return CORES
         if supply.core_mhz == 0:
@@ -576,6 +635,19 @@ def scores_of(NodeTable table not None, ask not None, uint32_t rules, bint sprea
                 rows[i] = <uint32_t> (start + i)
             score_chunk(table, rows, count, literal.cpu_mhz, cores, literal.memory_mib, rules, spread, &scores[start])
             start += CHUNK
+
+
+def score_one(NodeTable table not None, uint32_t row, ask not None, uint32_t rules, bint spread):
+    """Return the score of one row, as `scores_of`; None for an irregular one, whose sums are incomplete."""
+    cdef double score
+    cdef GroupNumbers group = <GroupNumbers> ask if type(ask) is GroupNumbers else None
+    cdef const Ask* literal = &group.base.ask if group is not None else &(<AskNumbers?> ask).ask
+    if row >= table.row_count:
+        raise StateError(f"node row {row} does not exist")
+    if table.row_at(row).irregular or literal.flags & ASK_IRREGULAR or (group is not None and group.cores and not table.row_at(row).supply.core_mhz):
+        return None
+    score_chunk(table, &row, 1, literal.cpu_mhz, 0 if group is None else group.cores, literal.memory_mib, rules, spread, &score)
+    return score
 
 
 def best_row(NodeTable table not None, ask not None, uint32_t rules, bint spread, bint ready_only, const uint8_t[::1] allowed, const uint32_t[::1] order):

@@ -5,6 +5,8 @@ This package embeds alone: it needs `fastplan.structs` and `fastplan.errors`, an
 
 from fastplan.errors import PortsUnavailable
 from fastplan.fit.assign import PortOffer, TaskNetworkOffer
+from fastplan.fit.checker import FitChecker
+from fastplan.fit.explain import NodeExplanation, Shortfall
 from fastplan.fit.lists import alloc_subset, filter_terminal_allocs, remove_allocs
 from fastplan.fit.ports import PortIndex
 from fastplan.fit.reference import allocs_fit
@@ -12,10 +14,13 @@ from fastplan.fit.results import FitResult, UsedResources
 from fastplan.fit.score import score_fit
 
 __all__ = [
+    "FitChecker",
     "FitResult",
+    "NodeExplanation",
     "PortIndex",
     "PortOffer",
     "PortsUnavailable",
+    "Shortfall",
     "TaskNetworkOffer",
     "UsedResources",
     "alloc_subset",

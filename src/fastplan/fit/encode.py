@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fastplan.fit.demand import AllocDemand
 from fastplan.fit.interning import Internable, number_of, text_of_number
 from fastplan.fit.port_ranges import PORT_COUNT
-from fastplan.fit.supply import NodeSupply
+from fastplan.fit.supply import NodeSupply, supply_of
+
+if TYPE_CHECKING:
+    from fastplan.structs import Node
 
 KIND_PORT, KIND_CORE, KIND_DEVICE, KIND_VOLUME = range(4)
 CLAIM_FLAG_BITS = 4
@@ -118,8 +121,26 @@ def status_flags(status: str, eligibility: str) -> int:
     return ROW_PRESENT | _STATUS_FLAGS.get(status, 0) | (ROW_INELIGIBLE if eligibility == "ineligible" else 0)
 
 
+def core_speeds(node: Node) -> dict[int, int]:
+    """Return the speed in MHz of each core id in the topology of canonical *node* (plan-apply 1.2)."""
+    resources = node.node_resources
+    topology = resources.processors.topology if resources is not None else None
+    return {core.id: core.speed_mhz for core in (topology.cores if topology is not None else ()) or ()}
+
+
+def encode_node(node: Node, supply: NodeSupply | None = None) -> NodeNumbers:
+    """Return the numbers of canonical *node*, with the speed of its cores; *supply* saves taking it apart again."""
+    if supply is None:
+        supply = supply_of(node)
+    numbers = encode_supply(supply)
+    speeds = core_speeds(node)
+    usable = {speeds.get(core, 0) for core in supply.cores}
+    speed_mhz = usable.pop() if len(usable) == 1 else 0
+    return numbers._replace(core_mhz=speed_mhz) if 0 < speed_mhz <= AMOUNT_LIMIT and not numbers.irregular else numbers
+
+
 def encode_supply(supply: NodeSupply) -> NodeNumbers:
-    """Return the numbers of a node. Nothing is raised; what cannot be decided by numbers is irregular."""
+    """Return the numbers of a node, all but the speed of its cores. Nothing is raised; what cannot be decided by numbers is irregular."""
     amounts = (supply.cpu_mhz, supply.memory_mib, supply.disk_mib, supply.max_allocs)
     ports = supply.ports
     if (

@@ -17,6 +17,7 @@ NUMBER_LIMIT = 1 << 28
 
 _numbers: dict[Internable, int] = {}
 _texts: list[Internable] = []
+_device_kinds: list[tuple[str, str, str]] = []
 _writing = threading.Lock()
 
 
@@ -37,6 +38,8 @@ def number_of(text: Internable) -> int:
             # The text is there before its number can be seen.
             _texts.append(text)
             _numbers[text] = number
+            if isinstance(text, tuple):
+                _device_kinds.append(text)
     return number
 
 
@@ -47,6 +50,11 @@ def text_of_number(number: int) -> Internable:
     return _texts[number]
 
 
-def interned_count() -> int:
-    """Return how many numbers were given out so far."""
-    return len(_texts)
+def device_kind_count() -> int:
+    """Return how many device kinds have a number so far; it only grows."""
+    return len(_device_kinds)
+
+
+def device_kinds() -> list[tuple[str, str, str]]:
+    """Return the device kinds that have a number, in order of appearance."""
+    return list(_device_kinds)

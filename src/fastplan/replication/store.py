@@ -23,7 +23,7 @@ from fastplan.replication.snapshots import TEMPORARY_SUFFIX, BadSnapshot, Snapsh
 
 FORMAT_VERSION = 1
 APPLICATION_ID = 0x66706C67
-PAGE_BYTES = 8192
+PAGE_BYTES = 4096
 
 _log = logging.getLogger("fastplan.replication")
 

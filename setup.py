@@ -15,6 +15,7 @@ EXTENSIONS = {
     "fastplan.fit._nodes": "ext/fit/_nodes.pyx",
     "fastplan.fit._scan": "ext/fit/_scan.pyx",
     "fastplan.planner._verify": "ext/planner/_verify.pyx",
+    "fastplan.state._alloc_export": "ext/state/_alloc_export.pyx",
     "fastplan.state._alloc_view": "ext/state/_alloc_view.pyx",
     "fastplan.state._allocs": "ext/state/_allocs.pyx",
 }

@@ -129,6 +129,18 @@ def texts_of(const uint8_t[:, ::1] keys not None):
     return [format_key(&keys[i, 0]) for i in range(keys.shape[0])]
 
 
+def odd_texts_of(const uint8_t[:, ::1] keys not None):
+    """Return the texts of those ids in a uint8 array (n, 16) that are no canonical UUIDs: their keys do not tell them."""
+    cdef list texts = []
+    cdef Py_ssize_t i
+    if odd_texts:
+        for i in range(keys.shape[0]):
+            text = odd_texts.get((<const char*> &keys[i, 0])[:16])
+            if text is not None:
+                texts.append(text)
+    return texts
+
+
 def new_keys(bytes randomness not None):
     """Return version 4 UUID keys, uint8 (n, 16), from 16 random bytes each (`os.urandom(16 * n)`). Raises ValueError for a ragged length."""
     if len(randomness) % 16:

@@ -12,6 +12,7 @@ from fastplan.fit._kernels cimport (
 )
 
 from fastplan.errors import StateError
+from fastplan.fit.encode import NodeNumbers
 
 cdef enum:
     PREFETCH_BYTES_MAX = 2048       # of one block; the processor follows a longer run by itself
@@ -254,6 +255,29 @@ cdef class NodeTable:
         node.max_allocs = self._free_row
         self._free_row = row + 1
         self.node_count -= 1
+
+    def free_rows(self):
+        """Return the rows that `allocate` gives next, the first one first; behind them it takes new ones."""
+        rows = []
+        cdef uint32_t row = self._free_row
+        while row:
+            rows.append(row - 1)
+            row = <uint32_t> self.row_at(row - 1).max_allocs
+        return rows
+
+    def restore_rows(self, generations, free_rows):
+        """Give out one row for each generation, without supply, and free those in *free_rows* so that they are given again in this order.
+
+        For an empty table, to go on where another one stopped. ValueError if the table is not empty.
+        """
+        cdef uint32_t row
+        if self.row_count:
+            raise ValueError("only an empty node table can be filled")
+        for generation in generations:
+            row, _ = self.allocate(NodeNumbers(), 0)
+            self._writable(row).generation = generation
+        for row in reversed(free_rows):
+            self.free(row)
 
     def set_status(self, uint32_t row, uint32_t status):
         """Set status and eligibility: any of ROW_READY, ROW_DOWN, ROW_DISCONNECTED, ROW_INELIGIBLE."""

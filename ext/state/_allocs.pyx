@@ -33,6 +33,7 @@ cdef enum:
     REF_BYTES = (REF_MASK + 1) * sizeof(uint32_t)
     CLAIMS_MAX = CLAIM_MASK - 1     # claims of one allocation: a list lies in one chunk
 
+    WASTE_MIN = 1024
     AHEAD = 16                      # rows between asking for memory and using it
 
 
@@ -90,6 +91,19 @@ cdef class AllocTable(AllocView):
         memory.stamp_count += 1
         return memory.stamp_count - 1
 
+    def add_stamps(self, const uint64_t[::1] indexes not None, const int64_t[::1] times_ns not None):
+        """Add stamps behind those that are there, whether or not some of them are equal."""
+        cdef AllocMemory memory = self.memory
+        cdef Py_ssize_t i
+        check_length("times_ns", times_ns.shape[0], indexes.shape[0], False)
+        if memory.stamp_count + <uint64_t> indexes.shape[0] >= NONE:
+            raise MemoryError("no room for more stamps")
+        grow(<void**> &memory.stamps, &memory.stamp_room, memory.stamp_count + <uint32_t> indexes.shape[0], sizeof(Stamp), 0)
+        for i in range(indexes.shape[0]):
+            memory.stamps[memory.stamp_count].index = indexes[i]
+            memory.stamps[memory.stamp_count].time_ns = times_ns[i]
+            memory.stamp_count += 1
+
     def set_shape(self, uint32_t row, int64_t cpu_mhz, int64_t memory_mib, int64_t memory_max_mib, int64_t disk_mib, bint irregular=False):
         """Say what an allocation of the shape in *row* asks of its node: MHz and MiB. A shape never changes. Raises StateError if it would."""
         cdef AllocMemory memory = self.memory
@@ -128,6 +142,9 @@ cdef class AllocTable(AllocView):
         if not eval_id:
             return <uint32_t> NONE
         parse_key(eval_id, key)
+        return self.intern_eval_key(key)
+
+    cdef uint32_t intern_eval_key(self, const uint8_t* key) except? 0xFFFFFFFF:
         cdef uint32_t ref = <uint32_t> self.memory.evals.intern_key(key)
         grow(<void**> &self.memory.eval_heads, &self.memory.eval_room, ref + 1, sizeof(uint32_t), 0xFF)
         return ref
@@ -141,8 +158,28 @@ cdef class AllocTable(AllocView):
             out[i] = self.ref_of_node(node_rows[i])
         return refs
 
-    def bind_node(self, uint32_t ref, uint32_t node_row):
-        """The node of *ref* now stands in *node_row* of the node table: count what its allocations use there."""
+    def intern_node_keys(self, const uint8_t[:, ::1] keys not None):
+        """Return the refs of many node ids, given as keys uint8 (n, 16): uint32 (n)."""
+        cdef Py_ssize_t i
+        check_width(keys)
+        refs = numpy.empty(keys.shape[0], numpy.uint32)
+        cdef uint32_t[::1] out = refs
+        for i in range(keys.shape[0]):
+            out[i] = self.intern_node_key(&keys[i, 0])
+        return refs
+
+    def intern_eval_keys(self, const uint8_t[:, ::1] keys not None):
+        """Return the refs of many evaluation ids, given as keys uint8 (n, 16): uint32 (n)."""
+        cdef Py_ssize_t i
+        check_width(keys)
+        refs = numpy.empty(keys.shape[0], numpy.uint32)
+        cdef uint32_t[::1] out = refs
+        for i in range(keys.shape[0]):
+            out[i] = self.intern_eval_key(&keys[i, 0])
+        return refs
+
+    def bind_node(self, uint32_t ref, uint32_t node_row, bint counted=False):
+        """The node of *ref* now stands in *node_row* of the node table: count what its allocations use there, unless it is counted already."""
         cdef uint32_t* block
         if ref >= self.memory.nodes.count:
             raise StateError(f"node ref {ref} does not exist")
@@ -151,7 +188,25 @@ cdef class AllocTable(AllocView):
         block = <uint32_t*> payload(self.refs.writable(node_row >> REF_SHIFT, 0))
         block[node_row & REF_MASK] = ref + 1
         self.memory.node_rows[ref] = node_row
-        self.recount_node(ref)
+        if not counted:
+            self.recount_node(ref)
+
+    def bound_nodes(self):
+        """Return [(ref, node row)] of the nodes that exist, ascending by row."""
+        cdef uint32_t ref
+        bound = [(self.memory.node_rows[ref], ref) for ref in range(self.memory.nodes.count) if self.memory.node_rows[ref] != NONE]
+        return [(found, row) for row, found in sorted(bound)]
+
+    @property
+    def is_wasteful(self):
+        """Whether so much of the table is of no use any more that it should be written anew: dead rows, outdated stamps, runs and claims."""
+        cdef uint64_t alive = self.count - self.dead_count
+        return (
+            self.dead_count > WASTE_MIN and self.dead_count > alive
+            or self.memory.stamp_count > 4 * alive + 64 * WASTE_MIN
+            or self.memory.run_count > 4 * alive + 64 * WASTE_MIN
+            or self.wasted_claims > self.memory.claims_end // 2 + 64 * WASTE_MIN
+        )
 
     def unbind_node(self, uint32_t ref):
         """The node of *ref* is gone from the node table; its allocations stay and count nowhere."""
@@ -534,6 +589,7 @@ cdef class AllocTable(AllocView):
             self.note_eval(eval_ref, row)
             entry.eval_ref = eval_ref
         if not self.holds(entry, claims):
+            self.wasted_claims += claims.shape[0]
             memory.store_claims(entry, &claims[0] if claims.shape[0] else NULL, <uint32_t> claims.shape[0])
         entry.flags = (entry.flags & ALLOC_UNSORTED) | (ALLOC_IRREGULAR if irregular else 0)
         entry.shape_row = shape_row

@@ -12,9 +12,11 @@ cdef class AllocTable(AllocView):
     cdef NodeTable nodes
     cdef Domain domain
     cdef readonly uint32_t dead_count
+    cdef uint64_t wasted_claims         # words of the arena that no row refers to any more
     cdef AllocRow* writable(self, uint32_t row) except NULL
     cdef GroupRow* writable_group(self, uint32_t group_row) except NULL
     cdef uint32_t intern_node_key(self, const uint8_t* key) except? 0xFFFFFFFF
+    cdef uint32_t intern_eval_key(self, const uint8_t* key) except? 0xFFFFFFFF
     cdef int recount(self, uint32_t ref, const AllocRow* row, int before, int after) except -1
     cdef int use_version(self, uint32_t version, int change) except -1
     cdef int note_eval(self, uint32_t ref, uint32_t row) except -1

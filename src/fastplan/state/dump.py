@@ -186,7 +186,7 @@ def _indexes(tables: _Tables) -> dict[str, int]:
 def to_dump(state: StateReader) -> dict[str, object]:
     """Return the whole state as one mapping in the API's shape; the contract is that of `StateReader.to_dump`."""
     return {
-        "nodes": [node.to_api() for node in state.nodes()],
+        "nodes": [node_to_api(node) for node in state.nodes()],
         "node_pools": state.node_pools(),
         "namespaces": state.namespaces(),
         "jobs": [job.to_api() for job in state.jobs()],
@@ -197,6 +197,15 @@ def to_dump(state: StateReader) -> dict[str, object]:
         "scheduler_config": state.scheduler_config(),
         "indexes": state.table_indexes(),
     }
+
+
+def node_to_api(node: Node) -> dict[str, Any]:
+    """Return a canonical node so that reading it makes it canonical again: the layout before the split is written as it came (plan-apply 1.4)."""
+    api = node.to_api()
+    if node._is_split:
+        api.pop("NodeResources", None)
+        api.pop("ReservedResources", None)
+    return api
 
 
 def _alloc_to_api(state: StateReader, alloc: Allocation) -> dict[str, Any]:

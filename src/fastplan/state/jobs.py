@@ -7,8 +7,8 @@ groups are append-only, so all snapshots share them.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from fastplan.state.records import MapView, RecordMap, RecordTable, RecordView
 from fastplan.structs import Job
@@ -177,10 +177,14 @@ class JobTable(JobsView):
                 self.versions.free(row)
 
     def restore(
-        self, length: int, versions: list[tuple[int, Job]], free_rows: list[int], current: list[tuple[str, str, int]], lookup: list[Any], groups: list[Any]
+        self,
+        versions: list[tuple[int, Job]],
+        current: Iterable[tuple[str, str, int]],
+        lookup: Iterable[tuple[str, str, list[int]]],
+        groups: Iterable[tuple[str, str, str]],
     ) -> None:
-        """Fill an empty table with what another one held."""
-        self.versions.restore(length, versions, free_rows)
+        """Fill an empty table with what another one held: its versions by row ascending, the registered ones, those to be looked up, the groups by row."""
+        self.versions.restore(versions)
         for namespace, job_id, row in current:
             self.current.set((namespace, job_id), row)
         looked_up = set()

@@ -6,6 +6,7 @@ that it touches, once. Views may be read from any thread; a container is written
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar, overload
 
@@ -54,7 +55,10 @@ class RecordView(Generic[R]):
 
 
 class RecordTable(RecordView[R]):
-    """A growing table of records by row; `view` gives a frozen one. Freed rows are used again, the last one freed first."""
+    """A growing table of records by row; `view` gives a frozen one. Freed rows are used again, the lowest first.
+
+    So the rows that `add` gives follow from the contents alone, and a restored table goes on like the one it was restored from.
+    """
 
     __slots__ = ("_free", "_own_chunks", "_own_directory")
 
@@ -96,27 +100,20 @@ class RecordTable(RecordView[R]):
 
     def add(self, record: R) -> int:
         """Put *record* into a free row, or behind the last one, and return the row."""
-        row = self._free.pop() if self._free else self.length
+        row = heapq.heappop(self._free) if self._free else self.length
         self.set(row, record)
         return row
 
     def free(self, row: int) -> None:
         """Empty *row*; `add` may use it again."""
         self.set(row, None)
-        self._free.append(row)
+        heapq.heappush(self._free, row)
 
-    @property
-    def free_rows(self) -> list[int]:
-        """Rows that `add` will use, the last one first."""
-        return self._free
-
-    def restore(self, length: int, records: Iterable[tuple[int, R]], free_rows: Iterable[int]) -> None:
-        """Fill an empty table with what `items` and `free_rows` of another one gave."""
+    def restore(self, records: Iterable[tuple[int, R]]) -> None:
+        """Fill an empty table with what `items` of another one gave."""
         for row, record in records:
             self.set(row, record)
-        if length > self.length:
-            self.set(length - 1, None)
-        self._free = list(free_rows)
+        self._free = [row for row in range(self.length) if self.get(row) is None]
 
 
 class MapView(Generic[K, R]):

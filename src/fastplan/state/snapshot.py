@@ -299,6 +299,19 @@ class StateReader:
 class StateSnapshot(StateReader):
     """The state as it was at one moment. It never changes, costs what changes after it, and may be read from any thread."""
 
+    shape_count: int
+    """How many of `shapes` there were."""
+    group_count: int
+    """How many groups there were."""
+    undecided: list[str]
+    """As of the store."""
+
+    def save(self) -> Iterator[bytes]:
+        """Yield the whole state as frames, for `StateStore.load`; equal states give equal bytes. May run in any thread while the writer goes on."""
+        from fastplan.state.transfer import save
+
+        return save(self)
+
 
 def _terminal(terminal: bool | None) -> int:
     return -1 if terminal is None else int(terminal)

@@ -19,8 +19,10 @@ from fastplan.fit._nodes import NodeTable
 from fastplan.fit.demand import demand_of
 from fastplan.fit.encode import encode_demand, encode_supply, status_flags
 from fastplan.fit.supply import supply_of
+from fastplan.state import transfer
 from fastplan.state._allocs import AllocTable
 from fastplan.state.alloc_records import NO_ROW, Notes, StopNote, name_index_of
+from fastplan.state.compaction import compacted
 from fastplan.state.jobs import JobTable
 from fastplan.state.named import read_named, read_opaque
 from fastplan.state.records import RecordMap, RecordTable
@@ -93,6 +95,13 @@ class StateStore(StateReader):
         load_dump(store, dump)
         return store
 
+    @classmethod
+    def load(cls, frames: Iterable[bytes]) -> StateStore:
+        """Return a store with what `StateSnapshot.save` gave. Raises CodecError for what cannot be read, VersionUnsupported for another format."""
+        store = cls()
+        transfer.load(store, frames)
+        return store
+
     # --- snapshots and waiting ------------------------------------------------------------------------------------
 
     def snapshot(self) -> StateSnapshot:
@@ -117,6 +126,9 @@ class StateStore(StateReader):
             snapshot._scheduler_config = self._scheduler_config
             snapshot._indexes = self._indexes.copy()
             snapshot._latest_index = self._latest_index
+            snapshot.shape_count = len(self.shapes.items)
+            snapshot.group_count = len(self.jobs_view.groups.keys)
+            snapshot.undecided = self.undecided
             return snapshot
 
     @contextlib.contextmanager
@@ -129,7 +141,16 @@ class StateStore(StateReader):
             finally:
                 self._batches -= 1
                 if self._batches == 0:
+                    if self.allocs_view.is_wasteful:
+                        self.compact()
                     self._gate.advance(self._latest_index)
+
+    def compact(self) -> None:
+        """Write the allocations anew, without rows of deleted ones and the like. Their row numbers change, and with them `allocs_view.generation`.
+
+        Done at the end of a batch when more than half is of no use; snapshots keep the old table.
+        """
+        self.allocs_view, self.notes = compacted(self.allocs_view, self.nodes_view, self.shapes, self.notes)
 
     def wait_for_index(self, index: int, timeout_s: float) -> None:
         """Block this thread until the state has reached *index*. Raises TimeoutError after *timeout_s* seconds."""
@@ -160,14 +181,19 @@ class StateStore(StateReader):
             self.put_node(twin)
             self.touch(index, "nodes")
 
-    def put_node(self, node: Node) -> None:
-        """Write a node as it is, its indexes included, outside of the log: for loaders. *node* is kept."""
+    def put_node(self, node: Node, reserved_row: int | None = None) -> None:
+        """Write a node as it is, its indexes included, outside of the log: for loaders. *node* is kept. *reserved_row*: a row without supply for it."""
         node = canonical_node(node)
         numbers = encode_supply(supply_of(node))
         flags = status_flags(node.status, node.scheduling_eligibility)
         row = self._node_rows.get(node.id)
         if row is None:
-            row, _ = self.nodes_view.allocate(numbers, flags)
+            if reserved_row is None:
+                row, _ = self.nodes_view.allocate(numbers, flags)
+            else:
+                row = reserved_row
+                self.nodes_view.set_supply(row, numbers)
+                self.nodes_view.set_status(row, flags)
             self._node_rows.set(node.id, row)
             self.allocs_view.bind_node(self.allocs_view.intern_node(node.id), row)
         else:
@@ -351,6 +377,10 @@ class StateStore(StateReader):
         if row == known:
             self.allocs_view.set_shape(row, shape.cpu_mhz, shape.memory_mib, shape.memory_max_mib, shape.disk_mib, shape.irregular)
         return row
+
+    def put_extra(self, extra: Allocation) -> int:
+        """Keep what columns do not hold of an allocation, as a partial record without job, and return its number. *extra* is kept."""
+        return self._extras.add(extra)
 
     def _update_alloc(self, row: int, alloc: Allocation) -> None:
         """Write *alloc*, which is kept, over the stored one in *row* (plan-apply 6.10 step 7)."""

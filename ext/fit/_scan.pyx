@@ -21,6 +21,9 @@ from fastplan.errors import StateError
 cdef extern from "fastplan_score.h" nogil:
     void fastplan_scores(const double* cpu_free, const double* memory_free, double* scores, size_t count, int spread)
 
+cdef extern from "Python.h":
+    int PyObject_GenericSetAttr(object thing, object name, object value) except -1
+
 cdef extern from *:
     """
     #define FASTPLAN_PREFETCH(address) __builtin_prefetch(address)
@@ -218,6 +221,23 @@ def check_one(NodeTable table not None, uint32_t row, ask not None, AskNumbers r
     if pins or has_cores(claims_of(node), node.claims_count):
         return code, cpu_mhz, memory_mib, memory_max_mib, disk_mib, cores_with(node, literal, leaving, physical)
     return code, cpu_mhz, memory_mib, memory_max_mib, disk_mib, ()
+
+
+def result_of(type result_type not None, type used_type not None, tuple verdict not None, code not None, str reason not None):
+    """Return a `FitResult` for what `check_one` said. The classes are frozen dataclasses, whose own constructors take longer than the check."""
+    used = used_type.__new__(used_type)
+    PyObject_GenericSetAttr(used, "cpu_mhz", verdict[1])
+    PyObject_GenericSetAttr(used, "memory_mib", verdict[2])
+    PyObject_GenericSetAttr(used, "memory_max_mib", verdict[3])
+    PyObject_GenericSetAttr(used, "disk_mib", verdict[4])
+    PyObject_GenericSetAttr(used, "reserved_cores", verdict[5])
+    result = result_type.__new__(result_type)
+    PyObject_GenericSetAttr(result, "fit", verdict[0] == FITS)
+    PyObject_GenericSetAttr(result, "reason", reason)
+    PyObject_GenericSetAttr(result, "error", "")
+    PyObject_GenericSetAttr(result, "used", used)
+    PyObject_GenericSetAttr(result, "code", code)
+    return result
 
 
 # Groups: how many copies fit, before ports, cores and instances are chosen.

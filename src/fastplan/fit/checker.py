@@ -18,7 +18,7 @@ from fastplan.fit.engine import SLOW, Codes, Counts, Engine, make_engine
 from fastplan.fit.explain import NodeExplanation, shortfalls
 from fastplan.fit.judge import UNLIMITED, Judge
 from fastplan.fit.placement import Refusal
-from fastplan.fit.results import MAX_ALLOCS_ERROR, NOTHING_USED, FitResult, UsedResources
+from fastplan.fit.results import MAX_ALLOCS_ERROR, NOTHING_USED, FitResult
 from fastplan.structs import Allocation
 from fastplan.structs.canonical import canonical_alloc, canonical_node
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 View = Literal["scheduler", "plan"]
 Result = TypeVar("Result")
 
-_REASONS = list(Reason)
-# Their texts have details that only the reference knows.
-_DETAILED = frozenset({Reason.NODE_PORTS, Reason.ALLOC_PORTS})
+TOO_MANY_ALLOCS = FitResult(False, Reason.MAX_ALLOCS.text, MAX_ALLOCS_ERROR, NOTHING_USED, Reason.MAX_ALLOCS)
+"""The answer that has no sum (plan-apply 2.2 step 1)."""
+
 _ATTEMPTS = 3
 
 
@@ -172,15 +172,19 @@ class FitChecker:
         """
         ask = allocs if type(allocs) is PreparedAsk else prepare_list(allocs)
         with self._lock:
-            row = self._row(node_id)
-            verdict = self._engine.verdict(row, ask, self._released(row, ask) if ask.alloc_ids else None)
+            row = self._rows.get(node_id)
+            if row is None:
+                row = self._row(node_id)
+            released = self._released(row, ask)
+            verdict = self._engine.verdict(row, ask, released)
             code = verdict[0]
-            if code == SLOW or code in _DETAILED or (ask.need is not None and (code != Reason.FITS or ask.need.cores)):
+            if code == SLOW or (ask.need is not None and (code != 0 or ask.need.cores)):
                 return FitResult.of(self._judge.check(row, ask))
-        if code == Reason.MAX_ALLOCS:
-            return FitResult(False, Reason.MAX_ALLOCS.text, MAX_ALLOCS_ERROR, NOTHING_USED, Reason.MAX_ALLOCS)
-        reason = _REASONS[code]
-        return FitResult(code == 0, reason.text, "", UsedResources(*verdict[1:]), reason)
+            if code == Reason.MAX_ALLOCS:
+                return TOO_MANY_ALLOCS
+            if code == Reason.NODE_PORTS or code == Reason.ALLOC_PORTS:
+                return self._engine.result(verdict, self._judge.port_detail(row, ask, None if released is None else released[0]))
+            return self._engine.result(verdict, "")
 
     def _released(self, row: int, ask: PreparedAsk) -> tuple[AllocNumbers, int] | None:
         """Return what the ask replaces on a row, and how many allocations that is."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from fastplan.errors import InvalidInput
 if TYPE_CHECKING:
     from fastplan.fit.asks import PreparedAsk
     from fastplan.fit.encode import AllocNumbers, NodeNumbers
+    from fastplan.fit.results import FitResult
 
 SLOW = -1
 """The verdict of an engine that does not decide."""
@@ -27,15 +28,8 @@ Counts = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
 
 
-class Verdict(NamedTuple):
-    """A verdict on one row: a Reason number or SLOW, and what would be used with the ask: MHz, MiB, cores ascending."""
-
-    code: int
-    cpu_mhz: int = 0
-    memory_mib: int = 0
-    memory_max_mib: int = 0
-    disk_mib: int = 0
-    cores: tuple[int, ...] = ()
+Verdict = tuple[int, int, int, int, int, tuple[int, ...]]
+"""A verdict on one row: a Reason number or SLOW, and what would be used with the ask: MHz, MiB, MiB at most, MiB of disk, cores ascending."""
 
 
 class Engine(Protocol):
@@ -62,6 +56,9 @@ class Engine(Protocol):
 
     def verdict(self, row: int, ask: PreparedAsk, release: tuple[AllocNumbers, int] | None) -> Verdict:
         """Return the verdict on a row after *release*, a sum of so many allocations, has left it."""
+
+    def result(self, verdict: Verdict, detail: str) -> FitResult:
+        """Return the answer that a verdict with a sum stands for; *detail* follows the colon of its reason."""
 
     def codes(self, rows: Rows, asks: PreparedAsk | Sequence[PreparedAsk] | object) -> Codes:
         """Return the verdict on each row for one ask, or for one ask a row. Raises StateError for a row beyond the last."""

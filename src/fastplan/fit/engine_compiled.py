@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fastplan.errors import Reason
 from fastplan.fit.encode import AllocNumbers, NodeNumbers
 from fastplan.fit.engine import Codes, Counts, Rows, Verdict
 from fastplan.fit.interning import device_kind_count, device_kinds, number_of
 from fastplan.fit.port_ranges import PORT_COUNT
+from fastplan.fit.results import FitResult, UsedResources
 
 try:
     from fastplan.fit._kernels import AskNumbers
     from fastplan.fit._nodes import NodeTable
-    from fastplan.fit._scan import AskBatch, GroupNumbers, best_row, check_one, check_rows, copies_of, group_codes, score_one
+    from fastplan.fit._scan import AskBatch, GroupNumbers, best_row, check_one, check_rows, copies_of, group_codes, result_of, score_one
 except ImportError as problem:
     raise ImportError(
         f"the compiled kernels of fastplan.fit are not usable ({problem}): build them with `make setup`, or set FASTPLAN_KERNELS=reference to do without"
@@ -26,6 +28,8 @@ except ImportError as problem:
 if TYPE_CHECKING:
     from fastplan.fit.asks import PreparedAsk
     from fastplan.fit.group import GroupNeed
+
+_REASONS = [(code, code.text) for code in Reason]
 
 RULE_PHYSICAL = 1
 RULE_CHECK_DEVICES = 8
@@ -73,7 +77,12 @@ class CompiledEngine:
 
     def verdict(self, row: int, ask: PreparedAsk, release: tuple[AllocNumbers, int] | None) -> Verdict:
         compiled = ask.compiled if type(ask.compiled) is AskNumbers else compiled_ask(ask)
-        return Verdict._make(check_one(self.table, row, compiled, None if release is None else AskNumbers(*release[0], count=release[1]), self._rules))
+        return check_one(self.table, row, compiled, None if release is None else AskNumbers(*release[0], count=release[1]), self._rules)
+
+    def result(self, verdict: Verdict, detail: str) -> FitResult:
+        code, text = _REASONS[verdict[0]]
+        result: FitResult = result_of(FitResult, UsedResources, verdict, code, f"{text}: {detail}" if detail else text)
+        return result
 
     def codes(self, rows: Rows, asks: PreparedAsk | Sequence[PreparedAsk] | object) -> Codes:
         codes = np.empty(len(rows), np.int8)

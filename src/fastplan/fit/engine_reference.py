@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fastplan.errors import StateError
+from fastplan.errors import Reason, StateError
 from fastplan.fit.encode import ROW_INELIGIBLE, ROW_READY
 from fastplan.fit.engine import SLOW, Codes, Counts, Rows, Verdict
+from fastplan.fit.results import Check, FitResult, UsedResources
 
 if TYPE_CHECKING:
     from fastplan.fit.asks import PreparedAsk
@@ -44,7 +45,11 @@ class ReferenceEngine:
         return None
 
     def verdict(self, row: int, ask: PreparedAsk, release: tuple[AllocNumbers, int] | None) -> Verdict:
-        return Verdict(SLOW)
+        return SLOW, 0, 0, 0, 0, ()
+
+    def result(self, verdict: Verdict, detail: str) -> FitResult:
+        code = Reason(verdict[0])
+        return FitResult.of(Check(code, detail, used=UsedResources(*verdict[1:])))
 
     def codes(self, rows: Rows, asks: PreparedAsk | Sequence[PreparedAsk] | object) -> Codes:
         for row in rows[(rows < 0) | (rows >= self.row_count)]:

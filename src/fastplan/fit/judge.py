@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +10,14 @@ from fastplan.errors import InvalidInput, Reason
 from fastplan.fit import reference
 from fastplan.fit.asks import PreparedAsk, numbers_of
 from fastplan.fit.demand import demand_of
-from fastplan.fit.encode import CLAIM_EXCLUSIVE, CLAIM_IGNORES, KIND_CORE, KIND_DEVICE, KIND_PORT, KIND_VOLUME, Claim, read_claim
+from fastplan.fit.encode import CLAIM_EXCLUSIVE, CLAIM_IGNORES, KIND_CORE, KIND_DEVICE, KIND_PORT, KIND_VOLUME, AllocNumbers, Claim, port_claim, read_claim
 from fastplan.fit.placement import Held, Refusal, place
 from fastplan.fit.port_ranges import PORT_COUNT
+from fastplan.fit.ports import PortIndex
 from fastplan.fit.results import Check
 from fastplan.fit.score import score_fit
 from fastplan.fit.supply import NodeSupply, supply_of
-from fastplan.structs import AllocatedResources, Allocation
+from fastplan.structs import AllocatedPort, AllocatedResources, AllocatedSharedResources, Allocation
 
 if TYPE_CHECKING:
     from fastplan.structs import Node
@@ -57,6 +59,19 @@ class Judge:
                 return self._refused(row, ask, placed, extra)
             allocs = (placed[1],)
         return reference.check(self._node_of(row), [*self.others(row, ask), *extra, *allocs], supply=self.supply(row))
+
+    def port_detail(self, row: int, ask: PreparedAsk, released: AllocNumbers | None) -> str:
+        """Return the detail of a port reason on a row where nothing else is at odds, once *released* has left: the ask alone decides it (plan-apply 3.6)."""
+        supply = self.supply(row)
+        if supply.ports.error:
+            return supply.ports.error
+        held = set(self._claims_of(row) or ())
+        if released is not None:
+            held.difference_update(claim & ~CLAIM_IGNORES for claim in array("Q", released.claims))
+        asked = {(use.address, use.port) for alloc in ask.allocs if not alloc.is_client_terminal for use in demand_of(alloc).ports}
+        taken = [AllocatedPort(value=port, host_ip=address) for address, port in asked if port_claim(address, port) in held]
+        holder = Allocation(allocated_resources=AllocatedResources(shared=AllocatedSharedResources(ports=taken)))
+        return PortIndex.of(supply.ports).add_canonical_allocs([holder, *ask.allocs])
 
     def code(self, row: int, ask: PreparedAsk) -> int:
         """Return the verdict on a row as a Reason number, `INVALID` where the reference raises."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fastplan.errors import Corrupt, FastplanError, VersionUnsupported
-from fastplan.replication.store import PAGE_BYTES
+from fastplan.replication.recovery import PAGE_BYTES
 from tests.replication.stores import OpenStore, entry_of
 
 FRAME_BYTES = PAGE_BYTES + 24

@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import sqlite3
 import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastplan.errors import Corrupt, DirectoryInUse, InvalidInput, StorageFailed
+from fastplan.errors import Corrupt, DirectoryInUse, InvalidInput, ReplicationError, StorageFailed
 from fastplan.replication.disk import FileSystem, OpenFile
 
 REBUILD = "to rebuild this replica, move the directory away and restore it from another replica or from a backup"
+WRITE_ERRORS = (sqlite3.Error, OSError)
+# A damaged name may also stand in a message of SQLite, which Python then cannot decode.
+READ_ERRORS = (*WRITE_ERRORS, UnicodeDecodeError)
 _MAGIC = b"fphigh01"
 _MARK = struct.Struct("<8s16sQ")
 _CHECK = struct.Struct("<I")
@@ -76,6 +80,22 @@ class DataDirectory:
         if self._lock_descriptor is not None:
             os.close(self._lock_descriptor)
             self._lock_descriptor = None
+
+    def corrupt(self, text: str, index: int | None = None) -> Corrupt:
+        """Return the error for damage in the database."""
+        return Corrupt(f"{self.database}: {text}; {REBUILD}", file=str(self.database), index=index)
+
+    def translated(self, problem: sqlite3.Error | OSError | UnicodeDecodeError) -> ReplicationError:
+        """Return the error of the documented tree for one of `READ_ERRORS`."""
+        if isinstance(problem, UnicodeDecodeError):
+            return self.corrupt("its text is damaged")
+        if isinstance(problem, OSError):
+            return StorageFailed(f"{problem.filename or self.path}: {problem.strerror or problem}")
+        primary = (getattr(problem, "sqlite_errorcode", None) or 0) & 0xFF
+        # A statement of ours that SQLite does not understand means that the schema is not ours.
+        if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+            return self.corrupt(f"SQLite says: {problem}")
+        return StorageFailed(f"{self.database}: {problem}")
 
     def is_new(self) -> bool:
         """Return whether nothing was ever acknowledged here. Raises `Corrupt` when a log was here and its database is gone."""

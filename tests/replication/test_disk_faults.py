@@ -49,10 +49,10 @@ def assert_prefix_and_nothing_lost(outcomes: Iterable[Committed | ReplicationErr
 
 @pytest.mark.parametrize(("kind", "suffix"), [(WRITE, "log.db-wal"), (SYNC, "log.db-wal"), (WRITE, "log.db"), (SYNC, "log.db"), (WRITE, "high-water")])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_a_failing_disk_stops_the_replica(tmp_path: Path, kind: str, suffix: str, error: int) -> None:
+def test_a_failing_disk_stops_the_replica(memory_path: Path, kind: str, suffix: str, error: int) -> None:
     async def body() -> None:
-        disk = SimulatedDisk(tmp_path / "log")
-        log = replicator(tmp_path / "log", RememberingMachine(), disk=disk, wal_bytes=100_000)
+        disk = SimulatedDisk(memory_path / "log")
+        log = replicator(memory_path / "log", RememberingMachine(), disk=disk, wal_bytes=100_000)
         events = log.events()
         await log.start()
         disk.fail(kind, suffix, after=3, error=error)
@@ -73,16 +73,16 @@ def test_a_failing_disk_stops_the_replica(tmp_path: Path, kind: str, suffix: str
         # Final means that nothing is tried again.
         assert all(operation.kind not in (WRITE, SYNC) for operation in disk.operations[operations:])
         disk.heal()
-        committed = assert_prefix_and_nothing_lost(outcomes, await entries_after_restart(tmp_path / "log"))
+        committed = assert_prefix_and_nothing_lost(outcomes, await entries_after_restart(memory_path / "log"))
         assert committed < 4000
 
     asyncio.run(body())
 
 
-def test_what_was_acknowledged_before_a_failed_flush_survives_a_power_failure(tmp_path: Path, memory_path: Path) -> None:
+def test_what_was_acknowledged_before_a_failed_flush_survives_a_power_failure(memory_path: Path) -> None:
     async def body() -> None:
-        disk = SimulatedDisk(tmp_path / "log")
-        log = replicator(tmp_path / "log", RememberingMachine(), disk=disk, wal_bytes=0)
+        disk = SimulatedDisk(memory_path / "log")
+        log = replicator(memory_path / "log", RememberingMachine(), disk=disk, wal_bytes=0)
         await log.start()
         disk.fail(SYNC, "log.db-wal", after=4)
         outcomes = await outcomes_of(log, 200, depth=3)
@@ -96,27 +96,27 @@ def test_what_was_acknowledged_before_a_failed_flush_survives_a_power_failure(tm
     asyncio.run(body())
 
 
-def test_a_start_on_a_failing_disk_is_an_error_and_leaves_the_directory_free(tmp_path: Path) -> None:
+def test_a_start_on_a_failing_disk_is_an_error_and_leaves_the_directory_free(memory_path: Path) -> None:
     async def body() -> None:
         for kind, suffix in ((WRITE, "log.db.new"), (SYNC, "log.db-wal"), (WRITE, "high-water")):
-            disk = SimulatedDisk(tmp_path / "log")
+            disk = SimulatedDisk(memory_path / "log")
             disk.fail(kind, suffix)
-            log = replicator(tmp_path / "log", RememberingMachine(), disk=disk)
+            log = replicator(memory_path / "log", RememberingMachine(), disk=disk)
             with pytest.raises(StorageFailed):
                 await log.start()
             with pytest.raises((Closed, StorageFailed)):
                 log.propose(b"x", term=1)
             await log.stop()
-        assert await entries_after_restart(tmp_path / "log") == []
+        assert await entries_after_restart(memory_path / "log") == []
 
     asyncio.run(body())
 
 
-def test_a_nearly_full_disk_refuses_proposals_until_there_is_room(tmp_path: Path) -> None:
+def test_a_nearly_full_disk_refuses_proposals_until_there_is_room(memory_path: Path) -> None:
     async def body() -> None:
-        disk = SimulatedDisk(tmp_path / "log")
+        disk = SimulatedDisk(memory_path / "log")
         machine = RememberingMachine()
-        log = replicator(tmp_path / "log", machine, disk=disk, low_water_bytes=1 << 20, max_entry_bytes=2 << 20)
+        log = replicator(memory_path / "log", machine, disk=disk, low_water_bytes=1 << 20, max_entry_bytes=2 << 20)
         await log.start()
         disk.free = 1000
         await log.propose(bytes(1 << 20), term=1)
@@ -140,17 +140,17 @@ def test_a_nearly_full_disk_refuses_proposals_until_there_is_room(tmp_path: Path
     asyncio.run(body())
 
 
-def test_a_snapshot_that_cannot_be_written_leaves_the_log_running(tmp_path: Path) -> None:
+def test_a_snapshot_that_cannot_be_written_leaves_the_log_running(memory_path: Path) -> None:
     async def body() -> None:
-        disk = SimulatedDisk(tmp_path / "log")
-        log = replicator(tmp_path / "log", RememberingMachine(), disk=disk)
+        disk = SimulatedDisk(memory_path / "log")
+        log = replicator(memory_path / "log", RememberingMachine(), disk=disk)
         await log.start()
         await log.propose(b"x", term=1)
         disk.fail(SYNC, ".tmp", error=errno.ENOSPC)
         with pytest.raises(StorageFailed, match=r"cannot write a snapshot .*No space left on device"):
             await log.snapshot()
         assert "the last snapshot failed" in log.status().health[0]
-        assert list((tmp_path / "log" / "snap").iterdir()) == []
+        assert list((memory_path / "log" / "snap").iterdir()) == []
         await log.propose(b"y", term=1)
         disk.heal()
         assert await log.snapshot() == 3

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -38,9 +40,9 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
-def test_entries_are_applied_in_the_order_of_the_calls_and_survive_a_restart(tmp_path: Path) -> None:
+def test_entries_are_applied_in_the_order_of_the_calls_and_survive_a_restart(memory_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path / "log") as (log, machine):
+        async with running(memory_path / "log") as (log, machine):
             status = log.status()
             assert (status.role, status.term, status.applied_index, status.health) == (Role.LEADER, 1, 1, ())
             first = log.propose(b"one", term=1)
@@ -53,7 +55,7 @@ def test_entries_are_applied_in_the_order_of_the_calls_and_survive_a_restart(tmp
             assert await first == Committed(2, 1, 1)
             assert machine.log == [(2, 1, b"one", b""), (3, 1, b"two", b"k2"), (4, 1, b"three", b""), (5, 1, b"four", b"k4")]
         again = RememberingMachine()
-        async with running(tmp_path / "log", again) as (log, _):
+        async with running(memory_path / "log", again) as (log, _):
             # A start is a new term, and its no-op takes an index.
             assert log.status().term == 2
             assert log.status().last_index == 6
@@ -63,9 +65,9 @@ def test_entries_are_applied_in_the_order_of_the_calls_and_survive_a_restart(tmp
     run(body)
 
 
-def test_what_waits_during_a_flush_becomes_one_row_and_one_sync(tmp_path: Path) -> None:
+def test_what_waits_during_a_flush_becomes_one_row_and_one_sync(memory_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path / "log") as (log, machine):
+        async with running(memory_path / "log") as (log, machine):
             before = log.status().syncs
             handles = [log.propose(b"%d" % number, term=1) for number in range(500)]
             await handles[-1]
@@ -78,11 +80,11 @@ def test_what_waits_during_a_flush_becomes_one_row_and_one_sync(tmp_path: Path) 
     run(body)
 
 
-def test_an_old_term_is_refused(tmp_path: Path) -> None:
+def test_an_old_term_is_refused(memory_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path / "log"):
+        async with running(memory_path / "log"):
             pass
-        async with running(tmp_path / "log") as (log, machine):
+        async with running(memory_path / "log") as (log, machine):
             for term in (1, 3):
                 with pytest.raises(NotLeader) as caught:
                     log.propose(b"late", term=term)
@@ -94,42 +96,42 @@ def test_an_old_term_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 64 << 10, 8 * MIB])
-def test_entries_of_every_size(tmp_path: Path, size: int) -> None:
+def test_entries_of_every_size(memory_path: Path, size: int) -> None:
     """F13."""
     entry = random.Random(size).randbytes(size)
 
     async def body() -> None:
-        async with running(tmp_path / "log") as (log, _):
+        async with running(memory_path / "log") as (log, _):
             assert (await log.propose(entry, term=1)).index == 2
             with pytest.raises(TooLarge, match="an entry of 8388609 bytes; the limit is 8388608"):
                 log.propose(bytes(8 * MIB + 1), term=1)
             # Never wedged.
             assert (await log.propose(b"after", term=1)).index == 3
-        async with running(tmp_path / "log") as (_, machine):
+        async with running(memory_path / "log") as (_, machine):
             assert machine.entries == [entry, b"after"]
 
     run(body)
 
 
-def test_a_retry_with_the_same_key_is_applied_once(tmp_path: Path) -> None:
+def test_a_retry_with_the_same_key_is_applied_once(memory_path: Path) -> None:
     """F16: the first replicator ends without an answer; the second is asked again with the same key."""
 
     async def body() -> None:
         machine = RememberingMachine()
         machine.fail_at = 2
-        log = replicator(tmp_path / "log", machine)
+        log = replicator(memory_path / "log", machine)
         await log.start()
         handle = log.propose(b"plan", term=1, key=b"evaluation/1")
         with pytest.raises(OutcomeUnknown) as caught:
             await handle
         assert (caught.value.index, caught.value.term) == (2, 1)
         await log.stop()
-        async with running(tmp_path / "log") as (log, again):
+        async with running(memory_path / "log") as (log, again):
             retried = await log.propose(b"plan", term=2, key=b"evaluation/1")
             assert retried.result == 1
             assert again.entries == [b"plan"]
             await log.snapshot()
-        async with running(tmp_path / "log") as (log, third):
+        async with running(memory_path / "log") as (log, third):
             assert third.restores == 1
             assert (await log.propose(b"plan", term=3, key=b"evaluation/1")).result == 1
             assert third.entries == [b"plan"]
@@ -137,9 +139,9 @@ def test_a_retry_with_the_same_key_is_applied_once(tmp_path: Path) -> None:
     run(body)
 
 
-def test_pending_work_is_bounded_and_ready_waits_for_room(tmp_path: Path) -> None:
+def test_pending_work_is_bounded_and_ready_waits_for_room(memory_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path / "log", max_pending_entries=10, max_pending_bytes=4000, max_entry_bytes=2000) as (log, machine):
+        async with running(memory_path / "log", max_pending_entries=10, max_pending_bytes=4000, max_entry_bytes=2000) as (log, machine):
             with pytest.raises(TooLarge, match="11 entries of 11 bytes at once"):
                 log.propose_batch([b"x"] * 11, term=1)
             with pytest.raises(TooLarge, match="4002 bytes"):
@@ -162,9 +164,9 @@ def test_pending_work_is_bounded_and_ready_waits_for_room(tmp_path: Path) -> Non
     run(body)
 
 
-def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_what_cannot_be_stored_is_refused_before_anything_is_written(memory_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path / "log") as (log, machine):
+        async with running(memory_path / "log") as (log, machine):
             wrong: Any
             for wrong, keys in (
                 ([], None),
@@ -183,7 +185,7 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path: P
     run(body)
 
 
-def test_settings_are_checked(tmp_path: Path) -> None:
+def test_settings_are_checked(memory_path: Path) -> None:
     for wrong in (
         {"flush_bytes": 0},
         {"wal_bytes": -1},
@@ -193,12 +195,12 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         {"max_entry_bytes": 1 << 40},
     ):
         with pytest.raises(InvalidInput, match=r"^replication\."):
-            LocalSettings(directory=tmp_path, **wrong)
+            LocalSettings(directory=memory_path, **wrong)
 
 
-def test_waits_and_their_time_outs(tmp_path: Path) -> None:
+def test_waits_and_their_time_outs(memory_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path / "log") as (log, machine):
+        async with running(memory_path / "log") as (log, machine):
             waiting = asyncio.create_task(log.wait_applied(4))
             with pytest.raises(TimeoutError):
                 await log.wait_applied(4, 0.01)
@@ -213,9 +215,9 @@ def test_waits_and_their_time_outs(tmp_path: Path) -> None:
     run(body)
 
 
-def test_cancelling_a_wait_ends_the_wait_and_not_the_entry(tmp_path: Path) -> None:
+def test_cancelling_a_wait_ends_the_wait_and_not_the_entry(memory_path: Path) -> None:
     async def body() -> None:
-        async with running(tmp_path / "log") as (log, machine):
+        async with running(memory_path / "log") as (log, machine):
             handle = log.propose(b"x", term=1)
             hasty = asyncio.create_task(_awaited(handle))
             patient = asyncio.create_task(_awaited(handle))
@@ -234,9 +236,9 @@ async def _awaited(handle: Awaitable[Committed]) -> Committed:
     return await handle
 
 
-def test_events_tell_the_leadership_from_the_subscription_on(tmp_path: Path) -> None:
+def test_events_tell_the_leadership_from_the_subscription_on(memory_path: Path) -> None:
     async def body() -> None:
-        log = replicator(tmp_path / "log", RememberingMachine())
+        log = replicator(memory_path / "log", RememberingMachine())
         early = log.events()
         await log.start()
         late = log.events()
@@ -252,10 +254,10 @@ def test_events_tell_the_leadership_from_the_subscription_on(tmp_path: Path) -> 
     run(body)
 
 
-def test_stopping_finishes_what_is_pending_and_is_idempotent(tmp_path: Path) -> None:
+def test_stopping_finishes_what_is_pending_and_is_idempotent(memory_path: Path) -> None:
     async def body() -> None:
         machine = RememberingMachine()
-        log = replicator(tmp_path / "log", machine)
+        log = replicator(memory_path / "log", machine)
         with pytest.raises(NotLeader, match="has not been started"):
             log.propose(b"x", term=1)
         await log.start()
@@ -277,23 +279,51 @@ def test_stopping_finishes_what_is_pending_and_is_idempotent(tmp_path: Path) -> 
     run(body)
 
 
-def test_a_replicator_that_never_started_stops(tmp_path: Path) -> None:
+def test_a_replicator_that_never_started_stops(memory_path: Path) -> None:
     async def body() -> None:
-        log = replicator(tmp_path / "log", RememberingMachine())
+        log = replicator(memory_path / "log", RememberingMachine())
         await log.stop()
         with pytest.raises(Closed):
             await log.start()
-        assert not (tmp_path / "log").exists()
+        assert not (memory_path / "log").exists()
 
     run(body)
 
 
-def test_64_proposers_and_a_stop_in_their_midst(tmp_path: Path) -> None:
+def test_a_start_that_is_cancelled_leaves_the_directory_free(memory_path: Path) -> None:
+    class Slow(RememberingMachine):
+        def restore(self, chunks: Iterable[bytes]) -> None:
+            restoring.set()
+            time.sleep(0.1)
+            super().restore(chunks)
+
+    restoring = threading.Event()
+
+    async def body() -> None:
+        async with running(memory_path / "log") as (log, _):
+            await log.propose(b"x", term=1)
+            await log.snapshot()
+        log = replicator(memory_path / "log", Slow())
+        starting = asyncio.create_task(log.start())
+        await asyncio.to_thread(restoring.wait)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        async with running(memory_path / "log") as (_, machine):
+            assert machine.entries == [b"x"]
+        with pytest.raises(Closed):
+            await log.start()
+        await log.stop()
+
+    run(body)
+
+
+def test_64_proposers_and_a_stop_in_their_midst(memory_path: Path) -> None:
     """F14: each handle ends once, and what succeeded is a prefix of what was asked for."""
 
     async def body() -> None:
         machine = RememberingMachine()
-        log = replicator(tmp_path / "log", machine, max_pending_entries=100)
+        log = replicator(memory_path / "log", machine, max_pending_entries=100)
         await log.start()
         acknowledged: list[bytes] = []
         refused = 0
@@ -320,17 +350,17 @@ def test_64_proposers_and_a_stop_in_their_midst(tmp_path: Path) -> None:
         await asyncio.gather(*proposers)
         assert refused == 64
         assert sorted(machine.entries) == sorted(acknowledged)
-        async with running(tmp_path / "log") as (_, again):
+        async with running(memory_path / "log") as (_, again):
             assert again.log == machine.log
 
     run(body)
 
 
-def test_a_state_machine_that_fails_stops_the_replica(tmp_path: Path) -> None:
+def test_a_state_machine_that_fails_stops_the_replica(memory_path: Path) -> None:
     async def body() -> None:
         machine = RememberingMachine()
         machine.fail_at = 5
-        log = replicator(tmp_path / "log", machine)
+        log = replicator(memory_path / "log", machine)
         events = log.events()
         await log.start()
         handles = [log.propose(b"%d" % number, term=1) for number in range(10)]
@@ -352,14 +382,14 @@ def test_a_state_machine_that_fails_stops_the_replica(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_state_machine_that_lives_on_is_not_fed_twice(tmp_path: Path) -> None:
+def test_a_state_machine_that_lives_on_is_not_fed_twice(memory_path: Path) -> None:
     async def body() -> None:
         machine = RememberingMachine()
-        async with running(tmp_path / "log", machine) as (log, _):
+        async with running(memory_path / "log", machine) as (log, _):
             await log.propose_batch([b"a", b"b"], term=1)
             await log.snapshot()
             await log.propose(b"c", term=1)
-        async with running(tmp_path / "log", machine) as (log, _):
+        async with running(memory_path / "log", machine) as (log, _):
             await log.propose(b"d", term=2)
         assert machine.entries == [b"a", b"b", b"c", b"d"]
         assert machine.restores == 0
@@ -367,15 +397,15 @@ def test_a_state_machine_that_lives_on_is_not_fed_twice(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_state_machine_ahead_of_the_log_is_refused(tmp_path: Path) -> None:
+def test_a_state_machine_ahead_of_the_log_is_refused(memory_path: Path) -> None:
     async def body() -> None:
         machine = RememberingMachine()
         machine.applied = 70
-        log = replicator(tmp_path / "log", machine)
+        log = replicator(memory_path / "log", machine)
         with pytest.raises(InvalidInput, match="an index of this log, which ends at 0"):
             await log.start()
         await log.stop()
-        async with running(tmp_path / "log"):
+        async with running(memory_path / "log"):
             pass
 
     run(body)

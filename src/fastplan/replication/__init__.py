@@ -22,7 +22,8 @@ from fastplan.replication.contract import (
     Status,
     Stopped,
 )
-from fastplan.replication.local import LocalReplicator, LocalSettings
+from fastplan.replication.local import LocalReplicator
+from fastplan.replication.settings import LocalSettings
 
 __all__ = [
     "BatchCommitted",

@@ -13,62 +13,23 @@ import heapq
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
+from typing import TypeVar
 
 from fastplan.errors import Busy, Closed, InvalidInput, NotLeader, OutcomeUnknown, ReplicationError, StorageFailed, TooLarge
-from fastplan.replication.commit_thread import CommitLimits, CommitListener, CommitThread, Proposal
+from fastplan.replication.commit_thread import CommitListener, CommitThread, Proposal
 from fastplan.replication.contract import BatchHandle, Gained, Handle, LogItem, Lost, MemberStatus, Role, StateMachine, Status, Stopped
 from fastplan.replication.directory import DataDirectory
 from fastplan.replication.disk import Disk, FileSystem
 from fastplan.replication.event_stream import EventHub, EventStream
 from fastplan.replication.packing import ENTRY, MAX_KEY_BYTES, NOOP
+from fastplan.replication.settings import LocalSettings
 from fastplan.replication.snapshots import SnapshotRecord, read_snapshot, write_snapshot
-from fastplan.replication.store import LogStore, ReplayChunk, StoreOptions
+from fastplan.replication.store import LogStore, ReplayChunk
+
+__all__ = ["LocalReplicator", "LocalSettings"]
 
 _log = logging.getLogger("fastplan.replication")
-
-_MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSettings:
-    """Where a local log lives and its limits; sizes in bytes. Raises `InvalidInput` for a value that makes no sense.
-
-    A snapshot is taken after `snapshot_entries` entries or `snapshot_bytes` of log; the log behind it is deleted but for `keep_entries`
-    entries and `keep_bytes`, and never beyond the older of two snapshots. The write-ahead file is allocated ahead and reused at
-    `wal_bytes`. A disk with less than `low_water_bytes` left refuses proposals; `reserve_bytes` are kept back for recovering from that.
-    """
-
-    directory: Path
-    node_id: str = "local"
-    cluster_id: bytes | None = None
-    max_entry_bytes: int = 8 * _MIB
-    max_pending_entries: int = 8_192
-    max_pending_bytes: int = 64 * _MIB
-    flush_bytes: int = 8 * _MIB
-    snapshot_entries: int = 100_000
-    snapshot_bytes: int = 64 * _MIB
-    keep_entries: int = 10_000
-    keep_bytes: int = 64 * _MIB
-    wal_bytes: int = 32 * _MIB
-    low_water_bytes: int = 64 * _MIB
-    reserve_bytes: int = 64 * _MIB
-
-    def __post_init__(self) -> None:
-        may_be_zero = {"keep_entries", "keep_bytes", "wal_bytes", "low_water_bytes", "reserve_bytes"}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "int":
-                least = 0 if field.name in may_be_zero else 1
-                if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                    raise InvalidInput(f"replication.{field.name}", value, f"integer ≥ {least}")
-        if not self.node_id:
-            raise InvalidInput("replication.node_id", self.node_id, "a name")
-        if self.cluster_id is not None and len(self.cluster_id) != 16:
-            raise InvalidInput("replication.cluster_id", self.cluster_id, "16 bytes")
-        if self.max_entry_bytes > self.max_pending_bytes:
-            raise InvalidInput("replication.max_entry_bytes", self.max_entry_bytes, f"at most max_pending_bytes ({self.max_pending_bytes})")
+_T = TypeVar("_T")
 
 
 class LocalReplicator:
@@ -79,7 +40,7 @@ class LocalReplicator:
         self._machine = state_machine
         self._disk = disk or Disk()
         self._directory = DataDirectory(settings.directory, self._disk)
-        self._store = LogStore(self._directory, self._disk, _store_options(settings))
+        self._store = LogStore(self._directory, self._disk, settings.store_options())
         self._events = EventHub()
         self._lifecycle = asyncio.Lock()
         self._thread: CommitThread | None = None
@@ -129,39 +90,46 @@ class LocalReplicator:
                 self._directory.release,
                 asyncio.get_running_loop(),
                 CommitListener(self._on_durable, self._on_space_low, self._on_thread_closed),
-                CommitLimits(self._settings.flush_bytes, self._settings.low_water_bytes, self._settings.reserve_bytes),
+                self._settings.commit_limits(),
             )
             self._thread.start()
             self._term = self._store.last_term + 1
             opening = self._append(NOOP, (b"",), (b"",), 0)
-            await opening
+            try:
+                await opening
+            except asyncio.CancelledError:
+                self._thread.stop(abort=True)
+                raise
             self._role = Role.LEADER
             self._gained = True
             self._events.announce(Gained(self._term, opening.first_index))
             self._snapshot_if_due()
 
     async def _recover(self) -> None:
-        await asyncio.to_thread(self._directory.acquire)
-        await asyncio.to_thread(self._store.open)
-        snapshot = await asyncio.to_thread(self._store.best_snapshot)
+        await _in_thread(self._directory.acquire)
+        await _in_thread(self._store.open)
+        snapshot = await _in_thread(self._store.best_snapshot)
         if snapshot is not None:
             self._snapshot_index = snapshot.index
             if self._machine.applied < snapshot.index:
-                await asyncio.to_thread(self._restore, snapshot)
+                await _in_thread(lambda: self._restore(snapshot))
         # A state machine that lives on from an earlier replicator in this process is not fed what it has.
         self._applied_index = max(self._snapshot_index, self._machine.applied)
         if self._applied_index > self._store.last_index:
             raise InvalidInput("state_machine.applied", self._applied_index, f"an index of this log, which ends at {self._store.last_index}")
         chunks = self._store.replay(self._applied_index)
-        chunk: ReplayChunk | None
-        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+
+        def next_chunk() -> ReplayChunk | None:
+            return next(chunks, None)
+
+        while (chunk := await _in_thread(next_chunk)) is not None:
             self._entries_since_snapshot += len(chunk.items)
             self._bytes_since_snapshot += chunk.size_bytes
             self._apply(chunk.items)
             self._applied_index = chunk.last_index
             # Recovering a long log must not keep the event loop from its other work.
             await asyncio.sleep(0)
-        await asyncio.to_thread(self._store.begin)
+        await _in_thread(self._store.begin)
         self._last_index = self._durable_index = self._applied_index = self._store.last_index
 
     def _restore(self, snapshot: SnapshotRecord) -> None:
@@ -465,6 +433,16 @@ class LocalReplicator:
             self._jobs.discard(done)
 
 
+async def _in_thread(step: Callable[[], _T]) -> _T:
+    """Run *step* in a thread, to its end even when the wait is cancelled: nobody may close its files meanwhile."""
+    running = asyncio.ensure_future(asyncio.to_thread(step))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait((running,))
+        raise
+
+
 def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
@@ -491,16 +469,3 @@ def _checked_keys(entries: Sequence[bytes], keys: Sequence[bytes | None] | None)
         wrong = next(key for key in stored if type(key) is not bytes or len(key) > MAX_KEY_BYTES)
         raise InvalidInput("keys", wrong, f"bytes, at most {MAX_KEY_BYTES}")
     return stored
-
-
-def _store_options(settings: LocalSettings) -> StoreOptions:
-    return StoreOptions(
-        node_id=settings.node_id,
-        backend="local",
-        cluster_id=settings.cluster_id,
-        keep_entries=settings.keep_entries,
-        keep_bytes=settings.keep_bytes,
-        wal_bytes=settings.wal_bytes,
-        reserve_bytes=settings.reserve_bytes,
-        slack_bytes=settings.snapshot_bytes,
-    )

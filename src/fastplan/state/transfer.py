@@ -81,7 +81,7 @@ def save(state: StateSnapshot) -> Iterator[bytes]:
         namespaces=dict(sorted(state._namespaces.items())),
         scheduler_config=state.scheduler_config(),
         shapes=list(state.shapes.items[: state.shape_count]),
-        groups=[tuple(key) for key in state.jobs_view.groups.keys[: state.group_count]],
+        groups=[(key.namespace, key.job_id, key.group) for key in state.jobs_view.groups.keys[: state.group_count]],
         registered=sorted((namespace, job_id, row) for (namespace, job_id), row in state.jobs_view.current.items()),
         lookup=sorted((namespace, job_id, list(rows)) for (namespace, job_id), rows in state.jobs_view.lookup.items()),
         node_generations=[nodes.row(row)["generation"] for row in range(nodes.row_count)],

@@ -647,6 +647,7 @@ cdef class Overlay:
         Raises ValueError if the plan is in flight already.
         """
         cdef Py_ssize_t i
+        cdef int kind
         cdef uint32_t j, node_row, ref, last = 0
         if plan in self.entries:
             raise ValueError("this plan is in flight already")
@@ -654,20 +655,27 @@ cdef class Overlay:
             raise ValueError(f"codes needs {plan.node_count} entries")
         if kept.shape[0] != plan.preempt_ids.shape[0]:
             raise ValueError(f"kept needs {plan.preempt_ids.shape[0]} entries")
-        for i in range(plan.node_count):
-            if codes[i] != 0 or not plan.in_scope[i]:
-                continue
-            node_row = plan.node_rows[i]
-            ref = NONE
-            if node_row < nodes.row_count and nodes.row_at(node_row).generation == plan.node_generations[i]:
-                ref = allocs.ref_of_node(node_row)
-            for j in range(plan.place_offsets[i], plan.place_offsets[i + 1]):
-                last = self.enter(plan, &plan.alloc_ids[j, 0], j, KIND_PLACE, i, ref, allocs, last)
-            for j in range(plan.stop_offsets[i], plan.stop_offsets[i + 1]):
-                last = self.enter(plan, &plan.stop_ids[j, 0], j, KIND_STOP, i, ref, allocs, last)
-            for j in range(plan.preempt_offsets[i], plan.preempt_offsets[i + 1]):
-                if kept[j]:
-                    last = self.enter(plan, &plan.preempt_ids[j, 0], j, KIND_PREEMPT, i, ref, allocs, last)
+        # In the order in which the state machine writes them (plan-apply 6.10): an id may occur more than once.
+        for kind in range(3):
+            for i in range(plan.node_count):
+                if codes[i] != 0 or not plan.in_scope[i]:
+                    continue
+                node_row = plan.node_rows[i]
+                ref = NONE
+                if node_row < nodes.row_count and nodes.row_at(node_row).generation == plan.node_generations[i]:
+                    ref = allocs.ref_of_node(node_row)
+                if kind == KIND_PLACE:
+                    for j in range(plan.place_offsets[i], plan.place_offsets[i + 1]):
+                        last = self.enter(plan, &plan.alloc_ids[j, 0], j, KIND_PLACE, i, ref, allocs, last)
+                elif kind == KIND_STOP:
+                    for j in range(plan.stop_offsets[i], plan.stop_offsets[i + 1]):
+                        last = self.enter(plan, &plan.stop_ids[j, 0], j, KIND_STOP, i, ref, allocs, last)
+                else:
+                    for j in range(plan.preempt_offsets[i], plan.preempt_offsets[i + 1]):
+                        if kept[j]:
+                            last = self.enter(plan, &plan.preempt_ids[j, 0], j, KIND_PREEMPT, i, ref, allocs, last)
+            if (kind == KIND_PLACE and not plan.stop_ids.shape[0] and not plan.preempt_ids.shape[0]) or (kind == KIND_STOP and not plan.preempt_ids.shape[0]):
+                break
         self.entries[plan] = (owner, last)
 
     cdef uint32_t enter(

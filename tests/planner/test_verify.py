@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from fastplan import Plan
 from fastplan.errors import PlanError
-from fastplan.planner import Rules, evaluate_plan, reference
+from fastplan.planner import PlanResult, Rules, evaluate_plan, reference
 from fastplan.planner._verify import Overlay
 from fastplan.planner.evaluate import Verified, bound, verify_plan
 from fastplan.planner.in_flight import InFlightState
@@ -21,10 +22,10 @@ from tests.planner.random_plans import JOB, apply, random_dump, random_plan
 RULES = list(Rules)
 
 
-def answer(run: Any) -> object:
+def answer(run: Callable[..., PlanResult], *arguments: Any) -> Any:
     """Everything that a caller can see of an evaluation."""
     try:
-        result = run()
+        result = run(*arguments)
     except PlanError as problem:
         return str(problem)
     return [result.to_api(), result.reasons, result.is_noop(), result.full_commit(result.plan), result.refresh_index]
@@ -33,28 +34,50 @@ def answer(run: Any) -> object:
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("odd", [0.0, 0.1])
 def test_random_plans_get_the_answer_of_the_reference(rules: Rules, odd: float) -> None:
+    compare_with_the_reference(rules, odd, range(120))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("odd", [0.0, 0.1])
+def test_many_random_plans_get_the_answer_of_the_reference(rules: Rules, odd: float) -> None:
+    compare_with_the_reference(rules, odd, range(1000, 6000))
+
+
+def compare_with_the_reference(rules: Rules, odd: float, seeds: range) -> None:
     fitting = refused = 0
-    for seed in range(400):
+    for seed in seeds:
         rng = random.Random(seed)
         dump = random_dump(rng, odd)
         snapshot = StateStore.from_dump(dump).snapshot()
         api = random_plan(rng, dump, odd)
         plan = Plan.from_api(api)
         before = plan.to_api()
-        expected = answer(lambda: reference.evaluate_plan(snapshot, Plan.from_api(api), rules))
-        assert answer(lambda: evaluate_plan(snapshot, plan, rules)) == expected, seed
+        expected = answer(reference.evaluate_plan, snapshot, Plan.from_api(api), rules)
+        assert answer(evaluate_plan, snapshot, plan, rules) == expected, seed
         assert plan.to_api() == before
         fitting += isinstance(expected, list) and not expected[1]
         refused += isinstance(expected, list) and bool(expected[1])
-    assert fitting > 50
-    assert refused > 50
+    assert fitting > len(seeds) / 20
+    assert refused > len(seeds) / 8
 
 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("odd", [0.0, 0.1])
 def test_plans_in_flight_count_as_if_they_were_committed(rules: Rules, odd: float) -> None:
+    compare_with_what_was_applied(rules, odd, range(25))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("odd", [0.0, 0.1])
+def test_many_plans_in_flight_count_as_if_they_were_committed(rules: Rules, odd: float) -> None:
+    compare_with_what_was_applied(rules, odd, range(1000, 2500))
+
+
+def compare_with_what_was_applied(rules: Rules, odd: float, seeds: range) -> None:
     rested = refused = 0
-    for seed in range(120):
+    for seed in seeds:
         rng = random.Random(seed)
         dump = random_dump(rng, odd, nodes=3)
         dump["indexes"] = {"nodes": 5, "allocs": 5}
@@ -67,7 +90,7 @@ def test_plans_in_flight_count_as_if_they_were_committed(rules: Rules, odd: floa
             api["Job"] = JOB
             plan, twin = Plan.from_api(api), Plan.from_api(api)
             verified = verify_plan(committed, plan, PlanColumns.from_plan(plan, committed), rules, overlay=overlay)
-            expected = answer(lambda: reference.evaluate_plan(applied, twin, rules))
+            expected = answer(reference.evaluate_plan, applied, twin, rules)
             got = answer(verified.outcome)
             if isinstance(expected, list) and isinstance(got, list):
                 # The index of what is in flight is not known yet.
@@ -92,8 +115,8 @@ def test_plans_in_flight_count_as_if_they_were_committed(rules: Rules, odd: floa
         while in_flight:
             overlay.remove(bound(in_flight.pop(rng.randrange(len(in_flight))).columns))
         assert len(overlay) == overlay.odd_count == 0
-    assert rested > 50
-    assert refused > 50
+    assert rested > len(seeds)
+    assert refused > len(seeds)
 
 
 def usage(state: StateReader, node_id: str) -> list[Any]:

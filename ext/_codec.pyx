@@ -11,12 +11,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset
 
 import numpy
 
-from fastplan.columns._ids cimport odd_text, parse_key
+from fastplan.columns._ids cimport hash_key, odd_text, parse_key
 from fastplan.errors import CodecError, VersionUnsupported
 from fastplan.fit._kernels cimport KIND_CORE, KIND_DEVICE, KIND_SHIFT, ROW_PRESENT, SUBJECT_SHIFT, NodeRow
 from fastplan.fit._nodes cimport NodeTable
@@ -33,6 +33,7 @@ cdef enum:
     VALUE_MASK = 0x3FFFFFFF
     VALUE_SHIFT = 4
     LINEAR_TEXTS = 24           # up to here a search from end to end beats a hash table
+    AHEAD = 2                   # plans between asking for memory and using it
 
 KIND_PLAN = 1
 KIND_COMMAND = 2
@@ -268,6 +269,7 @@ def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespa
     cdef uint64_t claim
     cdef list odd = []
     cdef list notes
+    cdef bytes subject
     if accepted is not None:
         mask = <const uint8_t*> borrow(c_accepted, accepted, k, "accepted")
     n = offsets[k]
@@ -402,7 +404,8 @@ def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespa
             put_shape(&out, shape)
             head.shapes += 1
         for i in range(texts.count):
-            put_subject(&out, text_of(texts.numbers[i]))
+            subject = subject_of(texts.numbers[i], text_of)
+            put(&out, PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
         head.texts = texts.count
         if head.stops:
             for description, client, follow_up in notes:
@@ -455,17 +458,49 @@ cdef int put_shape(Writer* out, object shape) except -1:
     return put(out, PyBytes_AS_STRING(content), PyBytes_GET_SIZE(content))
 
 
-cdef int put_subject(Writer* out, object subject) except -1:
-    """What a number in a claim stands for: a text, or vendor, type and name of a device group. A tag byte tells how many texts."""
+# What numbers of this process stand for, as it stands in entries, both ways. Numbers never change, so neither do these.
+cdef dict subjects_known = {}
+cdef dict numbers_known = {}
+
+
+cdef bytes subject_of(uint32_t number, text_of):
+    """Return what a number in a claim stands for, as it stands in an entry: a tag byte tells how many texts follow.
+
+    1: a text. 3: vendor, type and name of a device group.
+    """
+    cdef bytes known = subjects_known.get(number)
+    cdef Writer out = Writer(NULL, 0, 0)
     cdef uint8_t parts = 1
-    if isinstance(subject, str):
-        put(out, &parts, 1)
-        return put_text(out, subject)
-    parts = 3
-    put(out, &parts, 1)
-    for text in subject:
-        put_text(out, text)
-    return 0
+    if known is not None:
+        return known
+    found = text_of(number)
+    try:
+        if isinstance(found, str):
+            put(&out, &parts, 1)
+            put_text(&out, found)
+        else:
+            parts = 3
+            put(&out, &parts, 1)
+            for text in found:
+                put_text(&out, text)
+        known = PyBytes_FromStringAndSize(out.start, out.used)
+    finally:
+        free(out.start)
+    subjects_known[number] = known
+    return known
+
+
+cdef int64_t number_of_subject(const char* start, size_t size, number_of) except -1:
+    """Return the number that this process has for a subject of an entry."""
+    cdef bytes subject = start[:size]
+    cdef object known = numbers_known.get(subject)
+    cdef Reader source
+    if known is None:
+        source.at = start
+        source.end = start + size
+        known = number_of(take_subject(&source))
+        numbers_known[subject] = known
+    return known
 
 
 cdef inline int note_odd(list odd, const uint8_t* key) except -1:
@@ -566,6 +601,17 @@ cdef object take_subject(Reader* source):
     return take_text(source), take_text(source), take_text(source)
 
 
+cdef int skip_subject(Reader* source) except -1:
+    """Walk over a subject without reading its texts."""
+    cdef uint8_t parts = (<const uint8_t*> take(source, 1))[0]
+    if parts != 1 and parts != 3:
+        raise CodecError("log entry: a claim names neither a text nor a device group")
+    while parts:
+        take(source, take_u32(source))
+        parts -= 1
+    return 0
+
+
 cdef int check_ends(const char* ends, uint32_t count, uint32_t total) except -1:
     cdef uint32_t i, end = 0, before = 0
     for i in range(count):
@@ -609,7 +655,9 @@ cdef class PlanEntry:
     cdef readonly str job_id
     cdef readonly list groups
     cdef readonly list shapes
-    cdef readonly list subjects
+    cdef const char* subjects_at
+    cdef const char* subjects_end
+    cdef uint32_t subject_count
     cdef readonly list notes
     cdef readonly bytes answer
     cdef readonly bytes cold
@@ -688,7 +736,11 @@ cdef class PlanEntry:
                 raise CodecError("log entry: a shape is neither a row nor a content")
             index_or_size = take_u32(&source)
             self.shapes.append(take(&source, index_or_size)[:index_or_size] if tag else index_or_size)
-        self.subjects = [take_subject(&source) for _ in range(head.texts)]
+        self.subject_count = head.texts
+        self.subjects_at = source.at
+        for _ in range(head.texts):
+            skip_subject(&source)
+        self.subjects_end = source.at
         self.notes = [(take_text(&source), take_text(&source), take_text(&source)) for _ in range(head.notes)]
         for _ in range(head.odd_ids):
             parse_key(take_text(&source), key)
@@ -697,6 +749,14 @@ cdef class PlanEntry:
         if source.at != source.end:
             raise CodecError(f"log entry: {source.end - source.at} bytes follow behind a plan")
         return 0
+
+    @property
+    def subjects(self):
+        """What the numbers in the claims of this entry stand for: texts, and (vendor, type, name) of device groups."""
+        cdef Reader source
+        source.at = self.subjects_at
+        source.end = self.subjects_end
+        return [take_subject(&source) for _ in range(self.subject_count)]
 
     def nodes(self):
         """Return `(node rows, generations, ends of their placements)`, uint32 (k) each."""
@@ -727,20 +787,32 @@ cdef object keys_array(const char* source, size_t count):
     return array_of(source, count * 16, numpy.uint8).reshape(count, 16)
 
 
+cdef void prefetch_nodes(PlanEntry plan, NodeTable nodes) noexcept:
+    """Bring the rows of a plan's nodes closer: they lie anywhere."""
+    cdef uint32_t i, row
+    for i in range(plan.node_count):
+        memcpy(&row, plan.node_rows + <size_t> i * 4, 4)
+        if row < nodes.row_count:
+            nodes.prefetch(row)
+
+
 def gather(list plans not None, list shape_rows not None, list group_rows not None, NodeTable nodes not None, number_of):
     """Put the placements of many plans behind each other, as the allocation table takes them.
 
     *plans*: `PlanEntry` each. *shape_rows*, *group_rows*: per plan the rows of its shapes and groups (uint32 arrays). *number_of*: number of a
     text in this process. Returns arrays over all n placements: plan number uint32 (n), ids uint8 (n, 16), node rows uint32 (n), group rows,
     shape rows uint32 (n), name index int32 (n), client status uint8 (n), claim offsets uint32 (n + 1), claims uint64 (m); and the numbers of
-    the plans that name a node which is not there any more, ascending.
+    the plans that name a node which is not there any more, ascending; and whether an id comes twice.
     """
     cdef PlanEntry plan
     cdef size_t n = 0, m = 0, at = 0, claims_at = 0
     cdef uint32_t i, j, start, end, node_row, generation
     cdef uint16_t index
     cdef uint64_t claim, kind, subject, value
-    cdef uint32_t[::1] numbers
+    cdef uint32_t* numbers = NULL
+    cdef uint32_t numbers_room = 0
+    cdef Reader source
+    cdef const char* subject_start
     cdef const NodeRow* node
     cdef list gone = []
     cdef bint is_gone
@@ -766,7 +838,11 @@ def gather(list plans not None, list shape_rows not None, list group_rows not No
     cdef uint64_t[::1] v_claim = claims
     cdef Py_ssize_t which = 0
     v_offset[0] = 0
+    for plan in plans[:AHEAD]:
+        prefetch_nodes(plan, nodes)
     for plan in plans:
+        if which + AHEAD < len(plans):
+            prefetch_nodes(<PlanEntry> plans[which + AHEAD], nodes)
         is_gone = False
         shapes = shape_rows[which]
         groups = group_rows[which]
@@ -798,7 +874,22 @@ def gather(list plans not None, list shape_rows not None, list group_rows not No
                 memcpy(&end, plan.claim_ends + <size_t> i * 4, 4)
                 v_offset[at + i + 1] = <uint32_t> claims_at + end
         if plan.claim_count:
-            numbers = numpy.array([number_of(text) for text in plan.subjects] or [0], numpy.uint32)
+            if plan.subject_count > numbers_room:
+                numbers_room = plan.subject_count * 2
+                free(numbers)
+                numbers = <uint32_t*> malloc(numbers_room * sizeof(uint32_t))
+                if numbers == NULL:
+                    raise MemoryError("no memory for the texts of an entry")
+            source.at = plan.subjects_at
+            source.end = plan.subjects_end
+            for i in range(plan.subject_count):
+                subject_start = source.at
+                skip_subject(&source)
+                try:
+                    numbers[i] = <uint32_t> number_of_subject(subject_start, source.at - subject_start, number_of)
+                except BaseException:
+                    free(numbers)
+                    raise
             for i in range(plan.claim_count):
                 memcpy(&claim, plan.claim_words + <size_t> i * 8, 8)
                 kind = claim >> KIND_SHIFT
@@ -813,4 +904,32 @@ def gather(list plans not None, list shape_rows not None, list group_rows not No
         at += plan.placement_count
         claims_at += plan.claim_count
         which += 1
-    return plan_numbers, ids, node_rows, out_groups, out_shapes, names, clients, offsets, claims, gone
+    free(numbers)
+    return plan_numbers, ids, node_rows, out_groups, out_shapes, names, clients, offsets, claims, gone, has_twins(v_id)
+
+
+cdef bint has_twins(const uint8_t[:, ::1] ids) except -1:
+    """Tell whether an id comes twice."""
+    cdef Py_ssize_t i, n = ids.shape[0]
+    cdef uint32_t mask = 15, place
+    cdef uint32_t* slots
+    cdef bint found = False
+    if n < 2:
+        return False
+    while <Py_ssize_t> mask < n * 2:
+        mask = mask * 2 + 1
+    slots = <uint32_t*> calloc(<size_t> mask + 1, sizeof(uint32_t))
+    if slots == NULL:
+        raise MemoryError("no memory to compare ids")
+    for i in range(n):
+        place = <uint32_t> hash_key(&ids[i, 0]) & mask
+        while slots[place]:
+            if memcmp(&ids[slots[place] - 1, 0], &ids[i, 0], 16) == 0:
+                found = True
+                break
+            place = (place + 1) & mask
+        if found:
+            break
+        slots[place] = <uint32_t> i + 1
+    free(slots)
+    return found

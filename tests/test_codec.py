@@ -210,12 +210,13 @@ def test_a_plan_comes_back() -> None:
     victims, makers = plan.preemptions()
     assert (texts_of(victims), texts_of(makers)) == (["dddddddd-0000-0000-0000-000000000001"], ["66666666-7777-8888-9999-aaaaaaaaaaaa"])
     source = golden_plan()
-    numbers, ids, node_rows, groups, shapes, names, clients, offsets, claims, gone = gathered(plan)
+    numbers, ids, node_rows, groups, shapes, names, clients, offsets, claims, gone, twins = gathered(plan)
     assert texts_of(ids) == texts_of(source.alloc_ids)
     assert (numbers.tolist(), node_rows.tolist(), groups.tolist(), shapes.tolist()) == ([0, 0, 0], [4, 4, 2], [201, 200, 201], [100, 101, 100])
     assert (names.tolist(), clients.tolist(), offsets.tolist()) == ([0, -1, 2], [1, 1, 2], [0, 3, 3, 5])
     assert claims.tolist() == source.claims.tolist()
     assert gone == [0]
+    assert not twins
     cold = codec.decode_cold(plan)
     assert codec.decode_answer(plan) == codec.AnswerPart(["n8"], 40)
     assert (cold.ineligible_nodes, cold.extras) == (["n7"], {1: {"ID": "an id that is no UUID", "Name": "odd"}})
@@ -226,7 +227,7 @@ def test_only_the_accepted_part_is_written() -> None:
     assert (plan.node_count, plan.placement_count, plan.claim_count, plan.stop_count, plan.preemption_count) == (2, 3, 5, 0, 0)
     plan = decoded(encoded(golden_plan(), accepted=[0, 1, 1], shapes=[1, 2]))
     assert (plan.node_count, plan.placement_count, plan.claim_count, plan.stop_count, plan.preemption_count) == (1, 1, 2, 2, 1)
-    _, ids, rows, _, _, names, _, offsets, claims, _ = gathered(plan)
+    _, ids, rows, _, _, names, _, offsets, claims, _, _ = gathered(plan)
     assert (texts_of(ids), rows.tolist(), names.tolist(), offsets.tolist()) == (["66666666-7777-8888-9999-aaaaaaaaaaaa"], [2], [2], [0, 2])
     assert claims.tolist() == golden_plan().claims.tolist()[3:]
 
@@ -255,12 +256,13 @@ def test_many_texts_take_the_hash_table() -> None:
 
 def test_gather_puts_plans_behind_each_other() -> None:
     first, second = decoded(golden_entries()["plan"]), decoded(golden_entries()["plan-part"])
-    numbers, ids, _, _, _, _, _, offsets, claims, gone = gathered(first, second, first)
+    numbers, ids, _, _, _, _, _, offsets, claims, gone, twins = gathered(first, second, first)
     assert numbers.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert len(ids) == 9
     assert offsets.tolist() == [0, 3, 3, 5, 8, 8, 10, 13, 13, 15]
     assert claims.tolist() == golden_plan().claims.tolist() * 3
     assert gone == [0, 1, 2]
+    assert twins
 
 
 def test_columns_that_contradict_each_other() -> None:

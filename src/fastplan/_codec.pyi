@@ -84,4 +84,5 @@ def gather(
     NDArray[numpy.uint32],
     NDArray[numpy.uint64],
     list[int],
+    bool,
 ]: ...

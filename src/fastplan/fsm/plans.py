@@ -165,10 +165,10 @@ class PlanWriter:
             return []
         store = self._store
         indexes, plans = self._indexes, self._plans
-        plan_numbers, ids, node_rows, groups, shapes, names, clients, offsets, claims, gone = gather(
+        plan_numbers, ids, node_rows, groups, shapes, names, clients, offsets, claims, gone, twins = gather(
             plans, self._shape_rows, self._group_rows, store.nodes_view, number_of
         )
-        if gone or (store.allocs_view.find_rows(ids) != NO_ROW).any() or _has_twins(ids):
+        if gone or twins or (store.allocs_view.find_rows(ids) != NO_ROW).any():
             # An update in place, an id that comes twice, or a node that is gone: rare, and each plan by itself knows what to do.
             self._clear()
             return [self.apply(index, plan) for index, plan in zip(indexes, plans, strict=True)]
@@ -307,7 +307,7 @@ class _PlanWork:
         self.shapes = [shapes[shape] if isinstance(shape, int) else decode_shape(shape) for shape in self.plan.shapes]
         numbers = numpy.arange(max(len(self.shapes), len(self.plan.groups)), dtype=numpy.uint32)
         columns = self.writer.columns(self.plan, numbers[: len(self.shapes)], numbers[: len(self.plan.groups)])
-        _, self.ids, self.node_rows, self.groups, self.shape_numbers, self.names, self.clients, self.offsets, self.claims, gone = columns
+        _, self.ids, self.node_rows, self.groups, self.shape_numbers, self.names, self.clients, self.offsets, self.claims, gone, self.twins = columns
         if gone:
             rows, generations, _ = self.plan.nodes()
             for row, generation in zip(rows.tolist(), generations.tolist(), strict=True):
@@ -329,11 +329,10 @@ class _PlanWork:
         current = store.jobs_view.get(plan.namespace, plan.job_id)
         job_serves = current is not None and not current.stop
         ids = texts_of(self.ids)
-        twins = len(set(ids)) < len(ids)
         for place, alloc_id in enumerate(ids):
             extra = self.cold.extras.get(place)
             plain = extra is None and alloc_id not in self.cold.identities
-            if plain and not self.stored[place] and not twins and self.job is not None:
+            if plain and not self.stored[place] and not self.twins and self.job is not None:
                 if job_serves:
                     self.column_places.append(place)
                 continue
@@ -443,7 +442,3 @@ class _PlanWork:
             numpy.concatenate([[0], numpy.cumsum(lengths)]).astype(numpy.uint32),
             numpy.concatenate(claims).astype(numpy.uint64),
         )
-
-
-def _has_twins(ids: NDArray[numpy.uint8]) -> bool:
-    return len(ids) > 1 and len(numpy.unique(ids.view("V16"))) < len(ids)

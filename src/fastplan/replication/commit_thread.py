@@ -200,7 +200,7 @@ class _Checkpointer:
     """Copies the write-ahead file into the database in a thread of its own, so that a checkpoint does not stall commits.
 
     A writer that never rests would keep it from ever reaching the end of the file: it makes a few passes, each with less left to copy,
-    and leaves the short rest to the commit thread.
+    and leaves the short rest to the commit thread. Where the writer is faster, it leaves more, so that the file does not grow for long.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -233,5 +233,7 @@ class _Checkpointer:
         try:
             for _ in range(_CHECKPOINT_PASSES):
                 self._store.checkpoint()
+                if self._store.checkpoint_overdue():
+                    break
         except Exception as problem:
             self._error = problem

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -93,7 +94,15 @@ class FileSystem(Protocol):
         ...
 
 
-_flush_data = getattr(os, "fdatasync", os.fsync)
+# On macOS fsync does not reach the platter.
+_FULL_FLUSH: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+def _flush_data(descriptor: int) -> None:
+    if _FULL_FLUSH is not None:
+        fcntl.fcntl(descriptor, _FULL_FLUSH)
+    else:
+        os.fdatasync(descriptor)
 
 
 class _File:
@@ -162,7 +171,7 @@ class Disk:
             size_now = os.fstat(descriptor).st_size
             if size_now < size_bytes:
                 _write_zeros(descriptor, size_now, size_bytes)
-                os.fsync(descriptor)
+                _flush_data(descriptor)
         finally:
             os.close(descriptor)
 

@@ -269,6 +269,10 @@ class LogStore:
         """Return whether the write-ahead file holds as much as it should."""
         return self._wal_pages >= self._checkpoint_pages
 
+    def checkpoint_overdue(self) -> bool:
+        """Return whether it holds twice as much. May be asked beside the writer."""
+        return self._wal_pages >= 2 * self._checkpoint_pages
+
     def checkpoint(self) -> None:
         """Copy what the write-ahead file holds into the database, beside the writer. Raises `StorageFailed`."""
         assert self._checkpointer is not None

@@ -12,7 +12,6 @@ from fastplan.fit._kernels cimport (
 )
 
 from fastplan.errors import StateError
-from fastplan.fit.encode import NodeNumbers
 
 cdef enum:
     PREFETCH_BYTES_MAX = 2048       # of one block; the processor follows a longer run by itself
@@ -217,6 +216,13 @@ cdef class NodeTable:
 
     def allocate(self, numbers, uint32_t status):
         """Give a node a row and return (row, generation). *numbers* is its supply (`encode.NodeNumbers`), *status* of the ROW_STATUS flags."""
+        cdef uint32_t row = self._take_row()
+        self.set_supply(row, numbers)
+        self.set_status(row, status)
+        return row, self.row_at(row).generation
+
+    cdef uint32_t _take_row(self) except? 0xFFFFFFFF:
+        """Give out a row, without supply."""
         cdef uint32_t row
         cdef NodeRow* node
         cdef uint32_t i
@@ -239,9 +245,7 @@ cdef class NodeTable:
             node = <NodeRow*> payload(self.blocks.writable(row >> ROW_SHIFT, 0)) + (row & ROW_MASK)
         node.flags |= ROW_PRESENT
         self.node_count += 1
-        self.set_supply(row, numbers)
-        self.set_status(row, status)
-        return row, self.row_at(row).generation
+        return row
 
     def free(self, uint32_t row):
         """The node is gone and so is all that was on it; the row may be given to another node, with the next generation."""
@@ -274,7 +278,7 @@ cdef class NodeTable:
         if self.row_count:
             raise ValueError("only an empty node table can be filled")
         for generation in generations:
-            row, _ = self.allocate(NodeNumbers(), 0)
+            row = self._take_row()
             self._writable(row).generation = generation
         for row in reversed(free_rows):
             self.free(row)

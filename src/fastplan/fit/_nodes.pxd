@@ -48,5 +48,6 @@ cdef class NodeTable:
     cdef void prefetch(self, uint32_t row) noexcept nogil
     cdef void prefetch_claims(self, uint32_t row) noexcept nogil
 
+    cdef uint32_t _take_row(self) except? 0xFFFFFFFF
     cdef NodeRow* _writable(self, uint32_t row) except NULL
     cdef NodeRow* _reserve(self, uint32_t row, NodeRow* node, uint32_t claims) except NULL

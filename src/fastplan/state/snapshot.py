@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from fastplan.fit import FitChecker
 from fastplan.fit._nodes import NodeTable
+from fastplan.fit.checker import View
 from fastplan.state._alloc_view import AllocView
 from fastplan.state.alloc_records import NO_ROW, AllocFields, Notes, alloc_name, fill_record
 from fastplan.state.jobs import JobsView
 from fastplan.state.records import MapView, RecordView
-from fastplan.structs import Allocation, Deployment, Evaluation, Job, Node
+from fastplan.structs import Allocation, Deployment, Evaluation, Job, Node, canonical_alloc
 
 if TYPE_CHECKING:
     from fastplan.state.shapes import Shapes
@@ -126,6 +128,10 @@ class StateReader:
             stopping = (row["stopping_cpu_mhz"], row["stopping_memory_mib"], row["stopping_disk_mib"], row["stopping_count"])
             sums = [used - part for used, part in zip(sums, stopping, strict=True)]
         return NodeUse(*sums)
+
+    def fit_checker(self, view: View = "scheduler") -> FitChecker:
+        """Return a checker on this state, in O(1): its rows are those of `nodes_view`, what is added to it stays its own. *view* as of `FitChecker`."""
+        return FitChecker.from_table(self.nodes_view, _Lookup(self), view)
 
     # --- jobs -----------------------------------------------------------------------------------------------------
 
@@ -294,6 +300,31 @@ class StateReader:
         from fastplan.state.dump import to_dump
 
         return to_dump(self)
+
+
+class _Lookup:
+    """A state as a `FitChecker` looks at it."""
+
+    def __init__(self, state: StateReader) -> None:
+        self._state = state
+
+    def row_of(self, node_id: str) -> int | None:
+        return self._state.node_row(node_id)
+
+    def node(self, row: int) -> Node | None:
+        return self._state.node_record(row)
+
+    def alloc(self, alloc_id: str) -> tuple[int, Allocation] | None:
+        alloc = self._state.alloc(alloc_id)
+        if alloc is None or alloc.is_client_terminal:
+            return None
+        row = self._state.node_row(alloc.node_id)
+        return None if row is None else (row, canonical_alloc(alloc))
+
+    def allocs_on(self, row: int) -> list[Allocation]:
+        node_id = self._state.node_id(row)
+        allocs = [] if node_id is None else self._state.allocs_by_node(node_id)
+        return [canonical_alloc(alloc) for alloc in allocs if not alloc.is_client_terminal]
 
 
 class StateSnapshot(StateReader):

@@ -8,13 +8,14 @@ from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t,
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
+from fastplan.columns._blocks cimport PAGE_SHIFT, PAGE_SLOTS, Block, BlockArray, payload
 from fastplan.fit._kernels cimport (
     ASK_IRREGULAR, CLAIM_EXCLUSIVE, CLAIM_FLAG_BITS, CLAIM_IGNORES, CLAIM_STOPPING, KIND_CORE, KIND_DEVICE, KIND_PORT, KIND_SHIFT,
     ROW_FILTERED, ROW_HAS_RESERVED, ROW_INELIGIBLE, ROW_PRESENT, ROW_READY, RULE_CHECK_DEVICES, RULE_PHYSICAL,
-    SLOW, SUBJECT_SHIFT, Ask, AskNumbers, NodeRow, Supply, check_row, claims_of, filter_has, filter_hash, filter_line, is_member, is_reserved,
+    SLOW, SUBJECT_SHIFT, Ask, AskNumbers, NodeRow, Supply, check_row, claims_of, filter_has, filter_line, is_member, is_reserved,
     lower_bound,
 )
-from fastplan.fit._nodes cimport NodeTable
+from fastplan.fit._nodes cimport ROW_SHIFT, NodeTable
 
 from fastplan.errors import StateError
 
@@ -44,9 +45,10 @@ cdef enum:
     VOLUMES = 9
     NODE_MISSING = 10
 
-    RING = 32               # rows under way between memory and check
-    ROWS_AHEAD = 24         # how far ahead the rows are fetched
-    CLAIMS_AHEAD = 10       # and their filters
+    RING = 64               # rows under way between memory and check
+    SLOTS_AHEAD = 56        # how far ahead the directory is fetched,
+    ROWS_AHEAD = 36         # the rows,
+    CLAIMS_AHEAD = 16       # and their filters
     CHUNK = 256             # nodes scored at a time
     STATIC_MAX = 64         # static ports of a group that a kernel handles
 
@@ -101,7 +103,12 @@ cdef inline void prefetch_claims(const NodeRow* row, const Ask* ask) noexcept no
     cdef uint32_t i
     if row.flags & ROW_FILTERED:
         for i in range(ask.claims_count if ask.claims_count < 4 else <uint32_t> 4):
-            FASTPLAN_PREFETCH(claims + filter_line(filter_hash(ask.claims[i] >> CLAIM_FLAG_BITS), row.claims_capacity))
+            FASTPLAN_PREFETCH(claims + filter_line(ask.claims[i] >> CLAIM_FLAG_BITS, row.claims_capacity))
+
+
+cdef inline void prefetch_slot(BlockArray blocks, int64_t block) noexcept nogil:
+    """Fetch the directory entry of a block."""
+    FASTPLAN_PREFETCH(<Block**> payload((<Block**> payload(blocks.root))[block >> PAGE_SHIFT]) + (block & (PAGE_SLOTS - 1)))
 
 
 cdef Py_ssize_t check_many(NodeTable table, const int64_t* rows, Py_ssize_t count, const Ask* asks, Py_ssize_t step, uint32_t rules, int8_t* codes) noexcept nogil:
@@ -110,10 +117,12 @@ cdef Py_ssize_t check_many(NodeTable table, const int64_t* rows, Py_ssize_t coun
     cdef const NodeRow* row
     cdef Py_ssize_t i
     cdef uint64_t row_count = table.row_count
-    for i in range(-ROWS_AHEAD, count):
-        if i + ROWS_AHEAD < count:
-            if <uint64_t> rows[i + ROWS_AHEAD] >= row_count:
-                return i + ROWS_AHEAD
+    for i in range(-SLOTS_AHEAD, count):
+        if i + SLOTS_AHEAD < count:
+            if <uint64_t> rows[i + SLOTS_AHEAD] >= row_count:
+                return i + SLOTS_AHEAD
+            prefetch_slot(table.blocks, rows[i + SLOTS_AHEAD] >> ROW_SHIFT)
+        if 0 <= i + ROWS_AHEAD < count:
             row = table.row_at(<uint32_t> rows[i + ROWS_AHEAD])
             ring[(i + ROWS_AHEAD) & (RING - 1)] = row
             FASTPLAN_PREFETCH(row)

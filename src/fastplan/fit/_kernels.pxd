@@ -159,7 +159,7 @@ cdef inline const uint64_t* claims_of(const NodeRow* row) noexcept nogil:
 # The filter answers "surely not held" without touching the claims. It lies directly before the claims: a line of 64 bytes for every 32 claims of
 # capacity, or part of 32. A claim sets up to four bits of one line. Fewer than one answer in 500 is "perhaps" in vain, at any number of claims.
 cdef inline uint64_t filter_hash(uint64_t key) noexcept nogil:
-    """Mix a key: the upper half chooses the line, the lower half the bits."""
+    """Mix a key into the numbers of four bits of a line."""
     cdef uint64_t mixed = key * <uint64_t> 0x9E3779B97F4A7C15
     return mixed ^ (mixed >> 29)
 
@@ -169,16 +169,16 @@ cdef inline uint32_t filter_lines(uint32_t capacity) noexcept nogil:
     return (capacity + 31) >> 5
 
 
-cdef inline int64_t filter_line(uint64_t mixed, uint32_t capacity) noexcept nogil:
-    """First word of a hash's line, relative to the claims (negative). The capacity is not 0."""
+cdef inline int64_t filter_line(uint64_t key, uint32_t capacity) noexcept nogil:
+    """First word of a key's line, relative to the claims (negative). Eight neighbouring values share one. The capacity is not 0."""
     cdef uint64_t lines = filter_lines(capacity)
-    return (<int64_t> (((mixed >> 32) * lines) >> 32) - <int64_t> lines) << 3
+    return (<int64_t> (((((key >> 3) * <uint64_t> 0xD6E8FEB86659FD93) >> 32) * lines) >> 32) - <int64_t> lines) << 3
 
 
 cdef inline bint filter_has(const uint64_t* claims, uint32_t capacity, uint64_t key) noexcept nogil:
     """Whether the filter before *claims* has the bits of *key*."""
     cdef uint64_t mixed = filter_hash(key)
-    cdef const uint64_t* line = claims + filter_line(mixed, capacity)
+    cdef const uint64_t* line = claims + filter_line(key, capacity)
     return (
         (line[(mixed >> 6) & 7] >> (mixed & 63))
         & (line[(mixed >> 15) & 7] >> ((mixed >> 9) & 63))
@@ -191,7 +191,7 @@ cdef inline bint filter_has(const uint64_t* claims, uint32_t capacity, uint64_t 
 cdef inline void filter_add(uint64_t* claims, uint32_t capacity, uint64_t key) noexcept nogil:
     """Set the bits of *key* in the filter before *claims*."""
     cdef uint64_t mixed = filter_hash(key)
-    cdef uint64_t* line = claims + filter_line(mixed, capacity)
+    cdef uint64_t* line = claims + filter_line(key, capacity)
     line[(mixed >> 6) & 7] |= <uint64_t> 1 << (mixed & 63)
     line[(mixed >> 15) & 7] |= <uint64_t> 1 << ((mixed >> 9) & 63)
     line[(mixed >> 24) & 7] |= <uint64_t> 1 << ((mixed >> 18) & 63)

@@ -42,8 +42,8 @@ class PlanWriter:
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
-        # Refused plans: (index, refs of the nodes that they would have freed). What was verified on top of them is refused too.
-        self.refused: deque[tuple[int, frozenset[int]]] = deque(maxlen=REFUSED_KEPT)
+        # Refused plans: (index, ids of the nodes on which they would have made room). What was verified on top of them is refused too.
+        self.refused: deque[tuple[int, frozenset[str]]] = deque(maxlen=REFUSED_KEPT)
         self._clear()
 
     def _clear(self) -> None:
@@ -224,14 +224,14 @@ class PlanWriter:
         work.write()
         return None
 
-    def freed_nodes(self, plan: PlanEntry) -> Iterator[int]:
-        """Yield the refs of the nodes on which *plan* ends or rewrites something that is stored."""
+    def freed_nodes(self, plan: PlanEntry) -> Iterator[str]:
+        """Yield the ids of the nodes on which *plan* ends or rewrites something that is stored."""
         table = self._store.allocs_view
         placed = self.columns(plan, numpy.zeros(len(plan.shapes), numpy.uint32), numpy.zeros(len(plan.groups), numpy.uint32))[1]
         for keys in (plan.stops()[0], plan.preemptions()[0], placed):
             for row in table.find_rows(keys).tolist():
                 if row != NO_ROW:
-                    yield table.row_state(row)[0]
+                    yield table.node_id_of_ref(table.row_state(row)[0])
 
     def columns(self, plan: PlanEntry, shape_rows: Rows, group_rows: Rows) -> Any:
         """Return what `gather` makes of one plan."""
@@ -275,7 +275,7 @@ class _PlanWork:
         self._check_columns()
         rows = table.find_rows(self.ids).tolist()
         self.stored = [row != NO_ROW for row in rows]
-        self._check_refused_before(table.refs_of_rows(self.node_rows).tolist())
+        self._check_refused_before()
         self._make_records()
 
     def _resolve(self, keys: NDArray[numpy.uint8]) -> Rows:
@@ -288,6 +288,7 @@ class _PlanWork:
     def _check_job(self) -> None:
         plan, jobs = self.plan, self.store.jobs_view
         self.job: Job | None = None
+        self.job_gone = False
         if self.cold.job is not None:
             self.job = Job.from_api(self.cold.job)
             self.job.namespace = self.job.namespace or "default"
@@ -297,6 +298,7 @@ class _PlanWork:
             if found is None and current is not None:
                 raise _Unwritable(f'version {plan.job_version} of job "{plan.job_id}" in namespace "{plan.namespace}" is not known')
             self.job = found
+            self.job_gone = found is None
 
     def _check_columns(self) -> None:
         shapes = self.store.shapes.items
@@ -314,11 +316,12 @@ class _PlanWork:
                 if self.store.node_id(row) is None or self.store.node_generation(row) != generation:
                     raise _Unwritable("node does not exist")
 
-    def _check_refused_before(self, node_refs: list[int]) -> None:
-        """Refuse what was verified on a plan that was refused in the meantime: room that the other did not free."""
-        refs = set(node_refs)
-        for index, freed in self.writer.refused:
-            if index > self.plan.verified_at and not freed.isdisjoint(refs):
+    def _check_refused_before(self) -> None:
+        """Refuse what was verified on a plan that was refused in the meantime: room that the other did not make."""
+        later = [freed for index, freed in self.writer.refused if index > self.plan.verified_at]
+        if later:
+            node_ids = {self.store.node_id(row) for row in set(self.node_rows.tolist())}
+            if not all(freed.isdisjoint(node_ids) for freed in later):
                 raise _Unwritable(RESTS_ON_REFUSED)
 
     def _make_records(self) -> None:
@@ -340,7 +343,7 @@ class _PlanWork:
             if record.job is None and self.job is not None and not record.is_terminal:
                 record.job = self.job
             if not self.stored[place]:
-                if record.job is None:
+                if record.job is None and (record.is_terminal or not self.job_gone):
                     raise _Unwritable(f'attempting to upsert allocation "{alloc_id}" without a job')
                 registered = store.jobs_view.get(record.namespace or "default", record.job_id)
                 if registered is None or registered.stop:

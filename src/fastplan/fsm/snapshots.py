@@ -31,7 +31,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     version: int
     applied: int
     keys: list[KeyItem]
-    refused: list[tuple[int, list[int]]]
+    refused: list[tuple[int, list[str]]]
 
 
 class _Version(msgspec.Struct, frozen=True, array_like=True):
@@ -41,7 +41,7 @@ class _Version(msgspec.Struct, frozen=True, array_like=True):
     version: int
 
 
-def head_of(applied: int, keys: RecentKeys, refused: Iterable[tuple[int, frozenset[int]]]) -> Head:
+def head_of(applied: int, keys: RecentKeys, refused: Iterable[tuple[int, frozenset[str]]]) -> Head:
     """Return the head of a snapshot."""
     items: list[KeyItem] = [
         (key, time_ns, result if isinstance(result, int) else (result.first_index, result.refused, list(result.rejected_nodes), result.refresh_index))

@@ -35,7 +35,7 @@ def pack(kind: int, entries: Sequence[bytes], keys: Sequence[bytes]) -> bytes:
             struct.pack(f"<{count}I", *map(len, entries)),
             struct.pack(f"<{count}H", *map(len, keys)),
             bytes((kind,)) * count,
-            *keys,
+            b"".join(keys),
             *entries,
         )
     )

@@ -55,9 +55,7 @@ def write_snapshot(
         offset = _HEADER.size
         size_bytes = 0
         checksum = 0
-        for chunk in _recut(chunks):
-            if cancelled():
-                raise Closed("the replicator stops; the snapshot is abandoned")
+        for chunk in _recut(_unless(cancelled, chunks)):
             checksum = zlib.crc32(chunk, checksum)
             file.write_at(offset, _CHUNK.pack(len(chunk), zlib.crc32(chunk)) + chunk)
             offset += _CHUNK.size + len(chunk)
@@ -114,6 +112,13 @@ def _read_chunks(read: Callable[[int], bytes], path: Path, cluster_id: bytes, re
     total = read(_TOTAL.size)
     if not (total == _TOTAL.pack(size_bytes) and expected == checksum == record.checksum and size_bytes == record.size_bytes):
         raise BadSnapshot(f"{path}: size or checksum differ from what was recorded")
+
+
+def _unless(cancelled: Callable[[], bool], chunks: Iterable[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        if cancelled():
+            raise Closed("the replicator stops; the snapshot is abandoned")
+        yield chunk
 
 
 def _recut(chunks: Iterable[bytes]) -> Iterator[bytes]:

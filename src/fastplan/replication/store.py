@@ -353,7 +353,8 @@ class LogStore:
 
     def _warn(self, text: str) -> None:
         _log.warning("%s: %s", self._directory.path, text)
-        self.warnings.append(text)
+        if text not in self.warnings:
+            self.warnings.append(text)
 
 
 def _only_row(connection: Connection, statement: str) -> Row:

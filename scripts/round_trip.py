@@ -23,13 +23,18 @@ PROJECT = Path(__file__).resolve().parent.parent
 DIST = PROJECT / "dist"
 OLDEST, NEWEST = (3, 11), (3, 14)
 
-# Imports every module of the installed package, then asks the command for its help.
+# Imports every module of the installed package; only one that says which extra package it needs may be left out.
 SMOKE_TEST = """
 import importlib, pkgutil, sys, fastplan
 assert "site-packages" in fastplan.__file__, fastplan.__file__
 names = [module.name for module in pkgutil.walk_packages(fastplan.__path__, "fastplan.") if not module.name.endswith("__main__")]
 for name in names:
-    importlib.import_module(name)
+    try:
+        importlib.import_module(name)
+    except ImportError as problem:
+        if "needs the package" not in str(problem):
+            raise
+        print(f"left out: {problem}")
 print(f"imported {len(names)} modules under Python {sys.version.split()[0]}")
 """
 

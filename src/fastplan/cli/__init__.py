@@ -38,6 +38,7 @@ _PIPE_CLOSED = 141
 COMMANDS = {
     "check": "Check each node with the allocations that name it.",
     "plan": "Verify a plan against a state.",
+    "replay": "Play a recorded or generated workload through the whole path.",
 }
 
 

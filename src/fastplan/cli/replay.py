@@ -1,0 +1,99 @@
+"""`fastplan replay`: play a recorded or generated workload through the whole path, and say what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from fastplan.cli import ALL_FITS, DOES_NOT_FIT, INTERRUPTED
+from fastplan.cli.output import add_row, console, print_json, table
+from fastplan.planner.rules import Rules
+from fastplan.replay.c2m import c2m
+from fastplan.replay.gpu_fleet import gpu_fleet
+from fastplan.replay.openb import read_openb
+from fastplan.replay.report import Figures
+from fastplan.replay.session import ReplaySettings, replay
+from fastplan.replay.shapes import Workload
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+
+def _options(function: Command) -> Command:
+    """Add the options that all workloads have in common."""
+    for option in reversed(
+        (
+            click.option("--workers", default=4, show_default=True, help="How many workers plan in parallel."),
+            click.option("--stale", default=1, show_default=True, metavar="N", help="Let a worker keep its snapshot for N plans, so that plans conflict."),
+            click.option(
+                "--rules",
+                type=click.Choice([rules.value for rules in Rules]),
+                default=Rules.STRICT.value,
+                show_default=True,
+                help="By which rules plans are verified: Nomad's own, or those with its gaps repaired.",
+            ),
+            click.option("--seed", default=0, show_default=True, help="Decides ids and what is generated; with one worker, everything."),
+            click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIR", help="Where the log goes and stays; else it is removed at the end."),
+            click.option("--resume", is_flag=True, help="Go on where the log in --data-dir ends."),
+            click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(context_settings=_HELP)
+def command() -> None:
+    """Replay a workload: place, verify, commit, end, and check the result.
+
+    Every arrival is placed by best fit over all nodes on a worker's own snapshot, submitted as a plan, verified, committed to a durable log and
+    ended at its time. Exit code 0: done and in order; 1: a node was over-committed, or a restart gave another state; 2: bad input; 3: storage or
+    environment; 130: stopped by Ctrl-C.
+    """
+
+
+@command.command("gpu-fleet", context_settings=_HELP)
+@_options
+def _gpu_fleet(seed: int, **options: Any) -> int:
+    """A small generated fleet of GPU machines, with tasks that wait and some that never fit."""
+    return _run(gpu_fleet(seed=seed), seed=seed, **options)
+
+
+@command.command("openb", context_settings=_HELP)
+@click.option("--nodes", type=click.Path(path_type=Path), required=True, metavar="CSV", help="The nodes.")
+@click.option("--pods", type=click.Path(path_type=Path), required=True, metavar="CSV", help="The pods.")
+@_options
+def _openb(nodes: Path, pods: Path, seed: int, **options: Any) -> int:
+    """A recorded GPU cluster: nodes and pods as CSV files in the layout of the openb trace."""
+    return _run(read_openb(nodes, pods, seed=seed), seed=seed, **options)
+
+
+@command.command("c2m", context_settings=_HELP)
+@click.option("--nodes", default=610, show_default=True, metavar="N", help="How many nodes.")
+@click.option("--allocs", default=200_000, show_default=True, metavar="M", help="How many allocations, in jobs of 1,000.")
+@_options
+def _c2m(nodes: int, allocs: int, seed: int, **options: Any) -> int:
+    """Many small allocations on large nodes, generated at any size."""
+    return _run(c2m(nodes, allocs, seed=seed), seed=seed, **options)
+
+
+def _run(workload: Workload, *, as_json: bool, rules: str, **options: Any) -> int:
+    figures = replay(workload, ReplaySettings(rules=Rules(rules), **options))
+    if as_json:
+        print_json(figures.to_json())
+    else:
+        _print(workload, figures)
+    if figures.stopped:
+        return INTERRUPTED
+    return ALL_FITS if figures.restart_equal and not figures.over_committed_nodes else DOES_NOT_FIT
+
+
+def _print(workload: Workload, figures: Figures) -> None:
+    closing = table(f"{workload.name}, stopped early" if figures.stopped else workload.name, ">")
+    for what, how_much in figures.rows():
+        add_row(closing, what, how_much)
+    console().print(closing)

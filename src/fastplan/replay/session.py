@@ -1,0 +1,134 @@
+"""One replay from its beginning to its closing checks: data directory, signals, the run, the audit, the restart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastplan.errors import InvalidInput
+from fastplan.planner.rules import Rules
+from fastplan.replay.audit import over_committed_nodes, restart_differences
+from fastplan.replay.cluster import Cluster, TraceClock
+from fastplan.replay.driver import START_NS, Driver
+from fastplan.replay.report import Figures, ProgressBar, peak_resident_bytes, resident_bytes
+from fastplan.replay.shapes import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """How a workload is replayed. Raises InvalidInput for numbers that make no sense.
+
+    `stale`: for how many plans a worker keeps its snapshot. `data_dir`: where the log goes, None for a directory that is removed at the end; one
+    that holds something is refused unless `resume`, which goes on where its log ends.
+    """
+
+    workers: int = 4
+    stale: int = 1
+    rules: Rules = Rules.STRICT
+    seed: int = 0
+    data_dir: Path | None = None
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        for name, largest in (("workers", 256), ("stale", 1_000_000)):
+            value = getattr(self, name)
+            if not 1 <= value <= largest:
+                raise InvalidInput(f"--{name}", value, f"integer from 1 to {largest}")
+        if self.resume and self.data_dir is None:
+            raise InvalidInput("--resume", True, "--data-dir with the log to go on with")
+
+
+def replay(workload: Workload, settings: ReplaySettings) -> Figures:
+    """Replay *workload* and return the figures, those of the closing checks included.
+
+    SIGINT and SIGTERM end the run early: what was submitted is answered, the checks are made, and `Figures.stopped` is true.
+    Raises InvalidInput for a data directory that is not to be used, and the errors of the log.
+    """
+    with _directory(settings) as directory:
+        return asyncio.run(_replay(workload, settings, directory))
+
+
+@contextlib.contextmanager
+def _directory(settings: ReplaySettings) -> Iterator[Path]:
+    path = settings.data_dir
+    if path is None:
+        with tempfile.TemporaryDirectory(prefix="fastplan-replay-") as name:
+            yield Path(name)
+        return
+    if path.exists() and not path.is_dir():
+        raise InvalidInput("--data-dir", str(path), "a directory")
+    if path.is_dir() and not settings.resume and any(path.iterdir()):
+        raise InvalidInput("--data-dir", str(path), "a new or an empty directory, or --resume to go on with what is there")
+    yield path
+
+
+async def _replay(workload: Workload, settings: ReplaySettings, directory: Path) -> Figures:
+    figures = Figures(workload.unit, len(workload.nodes), workload.copies)
+    before_bytes = resident_bytes()
+    cluster = Cluster(directory, rules=settings.rules, clock=TraceClock(START_NS), seed=settings.seed)
+    await cluster.open()
+    try:
+        start_s = time.monotonic()
+        with ProgressBar(f"replaying {workload.name}", 2 * len(workload.tasks)) as bar:
+            driver = Driver(workload, cluster, figures, workers=settings.workers, stale=settings.stale, seed=settings.seed, on_progress=bar.show)
+            with _stopping_on_signals(driver.stop):
+                await driver.run()
+        figures.wall_s = time.monotonic() - start_s
+        figures.grown_bytes = max(resident_bytes() - before_bytes, 0)
+        figures.peak_rss_bytes = peak_resident_bytes()
+        figures.allocs = cluster.state.alloc_count()
+        status = cluster.status()
+        figures.entries, figures.syncs = status.last_index, status.syncs
+    finally:
+        await cluster.close()
+    figures.log_bytes = _log_bytes(directory)
+    await _check(figures, cluster, settings)
+    return figures
+
+
+async def _check(figures: Figures, cluster: Cluster, settings: ReplaySettings) -> None:
+    """Open the log again, compare the states, and add up every node from the records that came back."""
+    start_s = time.monotonic()
+    again = Cluster(cluster.directory, rules=settings.rules, clock=TraceClock(START_NS), seed=settings.seed)
+    await again.open()
+    try:
+        figures.restart_differences = restart_differences(cluster.machine, again.machine)
+        figures.over_committed_nodes = len(over_committed_nodes(again.snapshot()))
+    finally:
+        await again.close()
+    figures.check_s = time.monotonic() - start_s
+
+
+def _log_bytes(directory: Path) -> int:
+    """Return the size of the closed log and its snapshots."""
+    return sum(path.stat().st_size for path in (*directory.glob("log.db*"), *directory.glob("snap/*")))
+
+
+@contextlib.contextmanager
+def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call *stop* at the first SIGINT or SIGTERM; from then on they do what they do elsewhere."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def heard() -> None:
+        for number in signals:
+            loop.remove_signal_handler(number)
+        stop()
+
+    for number in signals:
+        loop.add_signal_handler(number, heard)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)

@@ -17,8 +17,7 @@ from fastplan.columns.ids import keys_of
 from fastplan.errors import StateError
 from fastplan.fit._nodes import NodeTable
 from fastplan.fit.demand import demand_of
-from fastplan.fit.encode import encode_demand, encode_supply, status_flags
-from fastplan.fit.supply import supply_of
+from fastplan.fit.encode import encode_demand, encode_node, status_flags
 from fastplan.state import transfer
 from fastplan.state._allocs import AllocTable
 from fastplan.state.alloc_records import NO_ROW, Notes, StopNote, name_index_of
@@ -184,7 +183,7 @@ class StateStore(StateReader):
     def put_node(self, node: Node, reserved_row: int | None = None) -> None:
         """Write a node as it is, its indexes included, outside of the log: for loaders. *node* is kept. *reserved_row*: a row without supply for it."""
         node = canonical_node(node)
-        numbers = encode_supply(supply_of(node))
+        numbers = encode_node(node)
         flags = status_flags(node.status, node.scheduling_eligibility)
         row = self._node_rows.get(node.id)
         if row is None:

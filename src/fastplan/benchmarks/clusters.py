@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy
 from numpy.typing import NDArray
 
+from fastplan.benchmarks.measuring import uncollected
 from fastplan.columns.ids import new_keys, text_of
 from fastplan.fit.encode import core_claim, device_claim, port_claim
 from fastplan.state import StateStore
@@ -52,7 +53,7 @@ from fastplan.structs import (
 FIRST_INDEX = 1_000
 """Index at which nodes and jobs are written; allocations follow."""
 
-_CORES = 64
+_CORES = 16
 _GPUS = 8
 _GPU_KIND = ("acme", "gpu", "x1")
 _FIRST_PORT, _PORTS = 20_000, 12_001
@@ -83,7 +84,7 @@ class Place(NamedTuple):
     """What an allocation of a cluster asks for: a shape and what it holds alone."""
 
     shape: int
-    ports: tuple[int, int]
+    ports: tuple[int, ...]
     cores: tuple[int, ...]
     gpus: tuple[int, ...]
 
@@ -164,14 +165,14 @@ class Cluster:
     def resources(self, node: int, place: Place) -> AllocatedResources:
         """Return what an allocation holds on a node, as a record."""
         cpu_mhz, memory_mib, disk_mib = amounts(place.shape)
-        devices = [AllocatedDevice(*_GPU_KIND, device_ids=[_gpu(gpu) for gpu in place.gpus])] if place.gpus else []
+        devices: list[AllocatedDevice | None] = [AllocatedDevice(*_GPU_KIND, device_ids=[_gpu(gpu) for gpu in place.gpus])] if place.gpus else []
         task = AllocatedTaskResources(
             cpu=AllocatedCpu(cpu_shares=cpu_mhz, reserved_cores=list(place.cores)),
             memory=AllocatedMemory(memory_mb=memory_mib, memory_max_mb=2 * memory_mib),
             devices=devices,
         )
         address = self.address(node)
-        ports = [AllocatedPort(label=label, value=value, host_ip=address) for label, value in zip(("http", "admin"), place.ports, strict=True)]
+        ports = [AllocatedPort(label=label, value=value, host_ip=address) for label, value in zip(("http", "admin"), place.ports, strict=False)]
         return AllocatedResources(tasks={"server": task}, shared=AllocatedSharedResources(disk_mb=disk_mib, ports=ports))
 
     def alloc(self, node: int, slot: int) -> Allocation:
@@ -204,7 +205,7 @@ class Cluster:
 
     def jobs(self) -> list[Job]:
         """Return the jobs that the allocations belong to, four groups each."""
-        groups = [TaskGroup(name=f"group-{number}", count=250, tasks=[Task(name="server", driver="docker")]) for number in range(4)]
+        groups: list[TaskGroup] = [TaskGroup(name=f"group-{number}", count=250, tasks=[Task(name="server", driver="docker")]) for number in range(4)]
         return [
             Job(id=f"job-{number}", name=f"job-{number}", namespace="default", type="service", priority=50, task_groups=groups)
             for number in range(self.job_count)
@@ -222,7 +223,8 @@ class Cluster:
     def empty_store(self) -> StateStore:
         """Return a state with the nodes and jobs, and no allocations."""
         store = StateStore()
-        with store.batch():
+        # So many new records that nothing points back to: looking for cycles among them would take most of the time.
+        with store.batch(), uncollected():
             for job in self.jobs():
                 store.upsert_job(FIRST_INDEX, job)
             for node in self.nodes():
@@ -267,6 +269,12 @@ class Cluster:
                     claim_offsets=offsets,
                     claims=claims,
                 )
+
+    def slot_amounts(self, slot: int) -> NDArray[numpy.int64]:
+        """Return what the allocations of one slot ask: int64 (3, nodes), MHz, MiB of memory and MiB of disk."""
+        shape, _, _ = self._claims(numpy.arange(self.node_count), slot)
+        table = numpy.array([amounts(number) for number in range(_PLAIN_SHAPES + _PINNED_SHAPES + _GPU_SHAPES)], numpy.int64)
+        return numpy.ascontiguousarray(table[shape].T)
 
     def fresh_ids(self, slot_count: int) -> NDArray[numpy.uint8]:
         """Return new ids for *slot_count* slots of every node: uint8 (slots · nodes, 16)."""

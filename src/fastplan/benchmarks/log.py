@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,8 +112,9 @@ def measure(sizes: Sizes, directory: Path) -> Answer:
     with open_store(directory / "log") as store:
         store.append(1, ENTRY, group, keys)
         raw.append(joined)
+        sides: dict[str, Callable[[], None]] = {"store": lambda: store.append(1, ENTRY, group, keys), "raw": lambda: raw.append(joined)}
         for _ in range(sizes.rounds):
-            for name, append in (("store", lambda: store.append(1, ENTRY, group, keys)), ("raw", lambda: raw.append(joined))):
+            for name, append in sides.items():
                 for _ in range(sizes.groups):
                     start = perf_counter_ns()
                     append()
@@ -144,7 +145,8 @@ def measure(sizes: Sizes, directory: Path) -> Answer:
         [
             f"entries of {ENTRY_BYTES} bytes in groups of {sizes.group}, one flush each, on {file_system(str(directory))}",
             f"raw write and flush: {middle['raw'] / 1e3:,.0f} µs a group, {raw_per_s:,.0f} entries/s; p99 {quantile(times['raw'], 0.99) / 1e3:,.0f} µs",
-            f"log store: {middle['store'] / 1e3:,.0f} µs a group; p99 {quantile(times['store'], 0.99) / 1e3:,.0f} µs; reopened, it holds all {group_count * sizes.group:,} entries",
+            f"log store: {middle['store'] / 1e3:,.0f} µs a group; p99 {quantile(times['store'], 0.99) / 1e3:,.0f} µs",
+            f"opened again, it holds all {group_count * sizes.group:,} entries",
             f"whole replicator, {sizes.in_flight} groups under way: {figures['replicator_entries_per_s']:,.0f} entries/s, "
             f"{figures['replicator_entries_per_sync']:,.0f} a flush",
             f"the log reaches {figures['of_raw']:.0%} of raw write and flush",

@@ -19,7 +19,7 @@ from fastplan.benchmarks.clusters import FIRST_INDEX, Cluster
 from fastplan.benchmarks.measuring import assert_equal, uncollected
 from fastplan.state import StateStore
 from fastplan.state.statuses import CLIENT_RUNNING
-from fastplan.structs import AllocDeploymentStatus, Allocation, TaskState
+from fastplan.structs import Allocation, AllocDeploymentStatus, TaskState
 
 _SNAPSHOTS = 300
 

@@ -10,13 +10,16 @@ from time import perf_counter_ns
 import numpy
 from numpy.typing import NDArray
 
-from fastplan.benchmarks.clusters import FIRST_INDEX, AllocColumns, Cluster
+from fastplan.benchmarks.clusters import AllocColumns, Cluster
 from fastplan.benchmarks.measuring import Answer, assert_equal, uncollected
 from fastplan.benchmarks.memory import measure_child
 from fastplan.state import StateStore
 from fastplan.state.statuses import CLIENT_PENDING, CLIENT_RUNNING
 
 BATCH = 1_000
+
+PlainRow = tuple[bytes, int, int, int, int, int, tuple[int, int, int], tuple[int, ...]]
+"""Id, node, group, job version, evaluation, name index, amounts, claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,17 @@ class PlainAlloc:
 
     __slots__ = ("alloc_id", "amounts", "claims", "eval_ref", "group", "index", "name_index", "node", "status", "version")
 
+    alloc_id: bytes
+    node: int
+    group: int
+    version: int
+    eval_ref: int
+    name_index: int
+    amounts: tuple[int, int, int]
+    claims: tuple[int, ...]
+    index: int
+    status: int
+
 
 class PlainStore:
     """What one would write first: objects and dicts, with the same indexes and sums, without snapshots."""
@@ -50,8 +64,8 @@ class PlainStore:
         self.by_eval: defaultdict[int, dict[bytes, PlainAlloc]] = defaultdict(dict)
         self.used: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
 
-    def insert(self, index: int, rows: list[tuple[bytes, int, int, int, int, int, tuple[int, int, int], tuple[int, ...]]]) -> None:
-        """Insert allocations: (id, node, group, job version, evaluation, name index, amounts, claims)."""
+    def insert(self, index: int, rows: list[PlainRow]) -> None:
+        """Insert allocations."""
         for alloc_id, node, group, version, eval_ref, name_index, amounts, claims in rows:
             alloc = PlainAlloc()
             alloc.alloc_id = alloc_id
@@ -74,7 +88,7 @@ class PlainStore:
             used[2] += amounts[2]
 
 
-def plain_rows(store: StateStore, columns: AllocColumns) -> list[tuple[bytes, int, int, int, int, int, tuple[int, int, int], tuple[int, ...]]]:
+def plain_rows(store: StateStore, columns: AllocColumns) -> list[PlainRow]:
     """Return the rows that a plain store inserts for the same columns."""
     shapes = store.shapes.items
     claims = columns.claims.tolist()
@@ -127,7 +141,7 @@ class CommitCase:
         self.store.insert_rows(index, index, *columns)
         self.snapshot = self.store.snapshot()
 
-    def commit_plainly(self, rows: list[tuple[bytes, int, int, int, int, int, tuple[int, int, int], tuple[int, ...]]]) -> None:
+    def commit_plainly(self, rows: list[PlainRow]) -> None:
         """Insert the same into the plain store: the baseline."""
         self.plain.insert(self.store.latest_index(), rows)
 
@@ -209,11 +223,12 @@ def measure(sizes: Sizes, directory: Path) -> Answer:
     return Answer(
         figures,
         [
-            f"{sizes.nodes:,} nodes, {first:,} growing to {last:,} allocations with 2 ports each, batches of {min(BATCH, sizes.nodes):,}, the snapshot renewed after each",
-            f"commit {figures['commit_ns']:,.0f} ns an allocation (mean of all rounds {figures['commit_mean_ns']:,.0f}); random status update {figures['update_ns']:,.0f} ns",
-            f"objects and dicts without snapshots: {min(times['plain']):,.0f} ns an allocation",
-            f"child with {sizes.child_nodes:,} nodes, {children:,} allocations: snapshot {child['snapshot_us']:,.1f} µs (median {child['snapshot_median_us']:,.1f})",
-            f"private memory {child['bytes_per_alloc']:,.0f} bytes an allocation; task states and deployment health, where reported, {child['extra_bytes']:,.0f} more",
+            f"{sizes.nodes:,} nodes, {first:,} growing to {last:,} allocations with 2 ports each",
+            f"batches of {min(BATCH, sizes.nodes):,}, the snapshot renewed after each",
+            f"commit {figures['commit_ns']:,.0f} ns an allocation (mean {figures['commit_mean_ns']:,.0f})",
+            f"random status update {figures['update_ns']:,.0f} ns; objects and dicts without snapshots {min(times['plain']):,.0f} ns a commit",
+            f"child with {sizes.child_nodes:,} nodes, {children:,} allocations: snapshot {child['snapshot_us']:,.1f} µs",
+            f"private memory {child['bytes_per_alloc']:,.0f} bytes an allocation; {child['extra_bytes']:,.0f} more with task states and deployment health",
             f"commit is {figures['ratio_plain']:.1f} × as fast as objects and dicts",
         ],
     )

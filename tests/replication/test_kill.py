@@ -56,20 +56,22 @@ def test_kill_nine_under_load_loses_nothing_acknowledged(tmp_path: Path, rounds:
     directory = tmp_path / "log"
     acknowledged: dict[int, int] = {}
     start = 0
-    for _ in range(rounds):
+    for turn in range(rounds):
         output = tmp_path / "output"
         with output.open("wb") as file, subprocess.Popen([sys.executable, "-c", WRITER, directory, str(start)], stdout=file, env=ENVIRONMENT) as writer:
+            # Every third time it may be killed while it recovers, else under load.
+            under_load = turn % 3 != 1
             deadline = time.monotonic() + 30
-            while output.stat().st_size == 0 and time.monotonic() < deadline:
+            while under_load and output.stat().st_size == 0 and time.monotonic() < deadline:
                 time.sleep(0.01)
-            time.sleep(rng.uniform(0.01, 0.4))
+            time.sleep(rng.uniform(0.01, 0.4) if under_load else rng.uniform(0.2, 0.9))
             os.kill(writer.pid, signal.SIGKILL)
             assert writer.wait(10) == -signal.SIGKILL
         # The last line may be cut; it was not seen by anybody then.
         for line in output.read_text().split("\n")[:-1]:
             number, index = map(int, line.split())
             acknowledged[number] = index
-        assert max(acknowledged) >= start, "nothing was acknowledged in this round"
+        assert not under_load or max(acknowledged) >= start, "nothing was acknowledged in this round"
         machine = asyncio.run(recovered(directory))
         stored = {int(entry): index for index, _, entry, _ in machine.log}
         assert len(stored) == len(machine.log), "an entry was stored twice"
@@ -79,4 +81,4 @@ def test_kill_nine_under_load_loses_nothing_acknowledged(tmp_path: Path, rounds:
         assert sorted(stored) == [int(entry) for _, _, entry, _ in machine.log]
         run = [number for number in sorted(stored) if number >= start]
         assert run == list(range(start, start + len(run)))
-        start = max(stored) + 1
+        start = max(stored, default=-1) + 1

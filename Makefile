@@ -47,7 +47,7 @@ lint: setup  ## check style, types, Cython and the stubs of compiled modules
 	$(venv)/python -m ruff check
 	$(venv)/python -m ruff format --check
 	$(venv)/python -m mypy
-	PATH="$(CURDIR)/$(venv):$$PATH" cython-lint ext src
+	PATH="$(CURDIR)/$(venv):$$PATH" cython-lint ext src tests/embed
 	$(venv)/python -m mypy.stubtest --ignore-disjoint-bases --ignore-unused-allowlist --allowlist scripts/stubtest-allowlist.txt $(extensions)
 
 format: setup  ## rewrite the sources in the house style

@@ -1,6 +1,7 @@
 # fastplan: `make demo` runs the main job, `make test` the tests; each sets up what it needs in .venv first.
 
 PYTHON ?=
+ARGS ?=
 export PYTHON
 
 venv := .venv/bin
@@ -34,11 +35,11 @@ build/.extensions: .venv/.installed $(sources)
 demo: setup  ## place a small GPU fleet through the whole path: plan, verify, durable log, restart
 	$(venv)/python -m fastplan.cli replay gpu-fleet
 
-test: setup  ## run the tests (under 5 minutes on 2 cores)
-	$(venv)/python -m pytest
+test: setup  ## run the tests (under 5 minutes on 2 cores); ARGS="-k ports" names some
+	$(venv)/python -m pytest $(ARGS)
 
 test-slow: setup  ## run the tests that take longer
-	$(venv)/python -m pytest -m slow
+	$(venv)/python -m pytest -m slow $(ARGS)
 
 bench: setup  ## answer the questions of `fastplan bench` and print one table
 	$(venv)/python -m fastplan.cli bench

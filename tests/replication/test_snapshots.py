@@ -149,6 +149,43 @@ def test_stopping_abandons_a_snapshot_in_the_making(memory_path: Path) -> None:
     asyncio.run(body())
 
 
+def test_stopping_under_load_starts_no_snapshot(memory_path: Path) -> None:
+    async def body() -> None:
+        machine = RememberingMachine()
+        machine.chunk_delay_s = 0.05
+        log = replicator(memory_path / "log", machine, snapshot_entries=20)
+        await log.start()
+        handles = [log.propose_batch([b"x"] * 30, term=1) for _ in range(20)]
+        await log.stop()
+        assert all(handle.done() for handle in handles)
+        assert list((memory_path / "log" / "snap").iterdir()) == []
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(body())
+
+
+def test_a_disk_that_fails_ends_a_snapshot_in_the_making(memory_path: Path) -> None:
+    async def body() -> None:
+        disk = SimulatedDisk(memory_path / "log")
+        machine = RememberingMachine()
+        log = replicator(memory_path / "log", machine, disk=disk)
+        await log.start()
+        await log.propose_batch([b"x"] * 500, term=1)
+        machine.chunk_delay_s = 0.01
+        taking = asyncio.create_task(log.snapshot())
+        await asyncio.sleep(0.05)
+        disk.fail("sync", "log.db-wal")
+        with pytest.raises(StorageFailed):
+            await log.propose(b"x", term=1)
+        async with asyncio.timeout(2):
+            with pytest.raises(Closed):
+                await taking
+        await log.stop()
+        assert list((memory_path / "log" / "snap").iterdir()) == []
+
+    asyncio.run(body())
+
+
 def test_a_snapshot_iterator_that_fails_is_reported_and_the_log_goes_on(memory_path: Path) -> None:
     class Broken(RememberingMachine):
         def snapshot(self) -> Iterator[bytes]:

@@ -49,6 +49,7 @@ class LocalReplicator:
         self._refusal: ReplicationError = NotLeader("the replicator has not been started")
         self._stopping = False
         self._ended = False
+        self._failed = False
         self._gained = False
         self._term = 0
         self._last_index = 0
@@ -76,7 +77,7 @@ class LocalReplicator:
         Raises `Corrupt`, `VersionUnsupported`, `DirectoryInUse`, `StorageFailed`, `InvalidInput` for the path, and `Closed` after `stop`.
         """
         async with self._lifecycle:
-            if self._stopping or self._ended or self._thread is not None:
+            if self._is_leaving() or self._thread is not None:
                 raise Closed("a replicator starts once")
             try:
                 await self._recover()
@@ -254,7 +255,7 @@ class LocalReplicator:
             health.append(f"less than {self._settings.low_water_bytes} bytes are free on the disk; proposals are refused")
         if self._snapshot_problem:
             health.append(f"the last snapshot failed: {self._snapshot_problem}")
-        if isinstance(self._refusal, StorageFailed):
+        if self._failed:
             health.append(str(self._refusal))
         leads = self._role is Role.LEADER
         return Status(
@@ -342,6 +343,7 @@ class LocalReplicator:
     def _end(self, refusal: ReplicationError, problem: Exception | None) -> None:
         """Become useless at once: fail everything pending, then say why. Later calls raise *refusal*."""
         self._ended = True
+        self._failed = problem is not None
         self._role = Role.STOPPED
         self._refusal = refusal
         pending, self._pending = self._pending, collections.deque()
@@ -380,6 +382,8 @@ class LocalReplicator:
         return await asyncio.shield(self._start_snapshot())
 
     def _snapshot_if_due(self) -> None:
+        if self._role is not Role.LEADER:
+            return
         if self._entries_since_snapshot >= self._settings.snapshot_entries or self._bytes_since_snapshot >= self._settings.snapshot_bytes:
             self._start_snapshot()
 
@@ -403,13 +407,23 @@ class LocalReplicator:
         chunks = self._machine.snapshot()
         try:
             record = await asyncio.to_thread(
-                write_snapshot, self._disk, self._directory.snapshots, self._store.cluster_id, index, term, chunks, cancelled=lambda: self._stopping
+                write_snapshot,
+                self._disk,
+                self._directory.snapshots,
+                self._store.cluster_id,
+                index,
+                term,
+                chunks,
+                cancelled=self._is_leaving,
             )
         except OSError as problem:
             raise StorageFailed(f"cannot write a snapshot to {self._directory.snapshots}: {problem.strerror or problem}") from problem
         await self._run_job(lambda: self._store.record_snapshot(record))
         self._snapshot_index = index
         return index
+
+    def _is_leaving(self) -> bool:
+        return self._stopping or self._ended
 
     async def _run_job(self, job: Callable[[], None]) -> None:
         """Run *job* in the commit thread, then let compaction follow."""

@@ -26,6 +26,8 @@ cdef extern from *:
     void FASTPLAN_PREFETCH(const void* address) noexcept nogil
 
 cdef Supply NOTHING
+# One count for all tables of the process, so that tables that part ways never agree by chance.
+cdef uint64_t node_versions = 0
 memset(&NOTHING, 0, sizeof(Supply))
 
 
@@ -199,6 +201,7 @@ cdef class NodeTable:
             self.pool = origin.pool
             self.row_count = origin.row_count
             self.node_count = origin.node_count
+            self.node_version = origin.node_version
             self._free_row = origin._free_row
 
     def view(self, Pin pin not None):
@@ -244,7 +247,7 @@ cdef class NodeTable:
             self.row_count = row + 1
             node = <NodeRow*> payload(self.blocks.writable(row >> ROW_SHIFT, 0)) + (row & ROW_MASK)
         node.flags |= ROW_PRESENT
-        self.node_count += 1
+        self._count_nodes(1)
         return row
 
     def free(self, uint32_t row):
@@ -258,7 +261,7 @@ cdef class NodeTable:
         build_filter(node)
         node.max_allocs = self._free_row
         self._free_row = row + 1
-        self.node_count -= 1
+        self._count_nodes(-1)
 
     def free_rows(self):
         """Return the rows that `allocate` gives next, the first one first; behind them it takes new ones."""
@@ -325,6 +328,22 @@ cdef class NodeTable:
         cdef NodeRow* node = self._writable(row)
         empty_row(node)
         build_filter(node)
+
+    cdef void _count_nodes(self, int32_t more) noexcept:
+        global node_versions
+        node_versions += 1
+        self.node_version = node_versions
+        self.node_count += more
+
+    def remember(self, order):
+        """Keep what was derived from which node is in which row, for this table, its views and its forks, until that changes."""
+        self.pool._order = (self.node_version, order)
+
+    def remembered(self):
+        """Return what was kept for exactly these nodes in these rows, or None."""
+        if self.pool._order is not None and self.pool._order[0] == self.node_version:
+            return self.pool._order[1]
+        return None
 
     cdef NodeRow* _writable(self, uint32_t row) except NULL:
         cdef NodeRow* node

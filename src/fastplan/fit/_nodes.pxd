@@ -7,7 +7,7 @@ Rows and claims of ROWS_PER_BLOCK neighbouring nodes share a block, so a write c
 Writing needs the interpreter lock and a table that is not a view; reading with `row_at` does not.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from fastplan.columns._blocks cimport BlockArray, payload
 from fastplan.fit._kernels cimport Ask, NodeRow, Supply
@@ -22,6 +22,7 @@ cdef class SupplyPool:
     """Immutable supplies at stable addresses, each content once; shared by a table, its views and its forks."""
     cdef dict _known        # content -> address
     cdef dict _arrays       # bytes -> the same bytes: equal parts are kept once, the supplies point into them
+    cdef tuple _order       # (node_version, what was derived from the nodes' rows then)
     cdef const Supply* intern(self, object numbers) except NULL
 
 
@@ -29,6 +30,7 @@ cdef class NodeTable:
     cdef readonly BlockArray blocks
     cdef readonly uint32_t row_count    # rows ever given out, free ones included
     cdef readonly uint32_t node_count
+    cdef readonly uint64_t node_version # changes whenever a node gets or leaves a row; equal numbers mean equal nodes in equal rows
     cdef readonly bint read_only
     cdef SupplyPool pool
     cdef uint32_t _free_row             # row + 1 of the first free row; the chain goes on in `max_allocs` of free rows
@@ -49,5 +51,6 @@ cdef class NodeTable:
     cdef void prefetch_claims(self, uint32_t row) noexcept nogil
 
     cdef uint32_t _take_row(self) except? 0xFFFFFFFF
+    cdef void _count_nodes(self, int32_t more) noexcept
     cdef NodeRow* _writable(self, uint32_t row) except NULL
     cdef NodeRow* _reserve(self, uint32_t row, NodeRow* node, uint32_t claims) except NULL

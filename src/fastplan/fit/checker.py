@@ -14,7 +14,7 @@ from fastplan.fit.asks import Ask, PreparedAsk, is_group, prepare, prepare_list,
 from fastplan.fit.batch import PreparedBatch
 from fastplan.fit.bindings import AllocLookup, Bindings
 from fastplan.fit.encode import AllocNumbers, encode_node, status_flags
-from fastplan.fit.engine import SLOW, Codes, Counts, Engine, make_engine
+from fastplan.fit.engine import SLOW, Codes, Counts, Engine, NodeOrder, make_engine
 from fastplan.fit.explain import NodeExplanation, shortfalls
 from fastplan.fit.judge import UNLIMITED, Judge
 from fastplan.fit.placement import Refusal
@@ -80,8 +80,6 @@ class FitChecker:
         self._engine = engine
         self._lookup: AllocLookup | None = None
         self._rows: dict[str, int] = {}
-        self._node_ids: list[str] | None = None
-        self._order: npt.NDArray[np.uint32] | None = None
         self._version = 0
         self._lock = threading.RLock()
         self._judge = Judge(self._node, bindings.counted_on, lambda row: self._engine.held(row))
@@ -90,14 +88,21 @@ class FitChecker:
 
     @property
     def node_ids(self) -> list[str]:
-        """The ids of the nodes by row, in the order in which they were bound; empty text for a row that holds no node."""
-        if self._node_ids is None:
-            if self._lookup is None:
-                self._node_ids = list(self._rows)
-            else:
-                nodes = map(self._lookup.node, range(self._engine.row_count))
-                self._node_ids = [node.id if node is not None else "" for node in nodes]
-        return self._node_ids
+        """The ids of the nodes by row, in the order in which they were bound; empty text for a row that holds no node. Not to be changed."""
+        return self._node_order().node_ids
+
+    def _node_order(self) -> NodeOrder:
+        """Return ids and ranks by row; worked out once for all checkers on the same nodes."""
+        order = self._engine.remembered()
+        if order is None:
+            ids = list(self._rows)
+            if self._lookup is not None:
+                ids = [node.id if node is not None else "" for node in map(self._lookup.node, range(self._engine.row_count))]
+            ranks = np.empty(len(ids), np.uint32)
+            ranks[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids), dtype=np.uint32)
+            order = NodeOrder(ids, ranks)
+            self._engine.remember(order)
+        return order
 
     def _row(self, node_id: str) -> int:
         row = self._rows.get(node_id) if self._lookup is None else self._lookup.row_of(node_id)
@@ -113,15 +118,6 @@ class FitChecker:
 
     def _has_node(self, row: int) -> bool:
         return self._lookup is None or self._lookup.node(row) is not None
-
-    def _ranks(self) -> npt.NDArray[np.uint32]:
-        """Rank of each row by ascending node id."""
-        if self._order is None:
-            ids = self.node_ids
-            order = np.empty(len(ids), np.uint32)
-            order[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids), dtype=np.uint32)
-            self._order = order
-        return self._order
 
     # --- writes ---------------------------------------------------------------------------------------------------
 
@@ -309,7 +305,7 @@ class FitChecker:
         spread = algorithm == "spread"
         if permitted is not None and len(permitted) != self._engine.row_count:
             raise InvalidInput("allowed", len(permitted), f"one entry for each of the {self._engine.row_count} rows")
-        ranks = self._ranks()
+        ranks = self._node_order().ranks
 
         def complete(found: tuple[list[int], list[int]]) -> None:
             (best,), slow = found

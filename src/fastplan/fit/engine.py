@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,13 @@ Verdict = tuple[int, int, int, int, int, tuple[int, ...]]
 """A verdict on one row: a Reason number or SLOW, and what would be used with the ask: MHz, MiB, MiB at most, MiB of disk, cores ascending."""
 
 
+class NodeOrder(NamedTuple):
+    """Ids by row (empty text for a row without a node), and the rank of each row by ascending id."""
+
+    node_ids: list[str]
+    ranks: npt.NDArray[np.uint32]
+
+
 class Engine(Protocol):
     """The numbers of all nodes. Rows are those of the checker."""
 
@@ -50,6 +57,12 @@ class Engine(Protocol):
     @property
     def row_count(self) -> int:
         """Rows, those without a node included."""
+
+    def remember(self, order: NodeOrder) -> None:
+        """Keep the order of the nodes as long as the same nodes are in the same rows."""
+
+    def remembered(self) -> NodeOrder | None:
+        """Return the order kept, if it still holds."""
 
     def held(self, row: int) -> Sequence[int] | None:
         """Return the claims held on a row, or None if only the allocations know."""

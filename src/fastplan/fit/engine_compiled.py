@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fastplan.errors import Reason
 from fastplan.fit.encode import AllocNumbers, NodeNumbers
-from fastplan.fit.engine import Codes, Counts, Rows, Verdict
+from fastplan.fit.engine import Codes, Counts, NodeOrder, Rows, Verdict
 from fastplan.fit.interning import device_kind_count, device_kinds, number_of
 from fastplan.fit.port_ranges import PORT_COUNT
 from fastplan.fit.results import FitResult, UsedResources
@@ -71,6 +71,13 @@ class CompiledEngine:
     @property
     def row_count(self) -> int:
         return self.table.row_count
+
+    def remember(self, order: NodeOrder) -> None:
+        self.table.remember(order)
+
+    def remembered(self) -> NodeOrder | None:
+        order: NodeOrder | None = self.table.remembered()
+        return order
 
     def held(self, row: int) -> Sequence[int] | None:
         return self.table.regular_claims(row, self._rules & RULE_PHYSICAL != 0)

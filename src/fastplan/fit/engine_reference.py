@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fastplan.errors import Reason, StateError
 from fastplan.fit.encode import ROW_INELIGIBLE, ROW_READY
-from fastplan.fit.engine import SLOW, Codes, Counts, Rows, Verdict
+from fastplan.fit.engine import SLOW, Codes, Counts, NodeOrder, Rows, Verdict
 from fastplan.fit.results import Check, FitResult, UsedResources
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ class ReferenceEngine:
 
     def __init__(self) -> None:
         self._status: list[int] = []
+        self._order: NodeOrder | None = None
 
     def allocate(self, numbers: NodeNumbers, status: int) -> int:
         self._status.append(status)
@@ -40,6 +41,12 @@ class ReferenceEngine:
     @property
     def row_count(self) -> int:
         return len(self._status)
+
+    def remember(self, order: NodeOrder) -> None:
+        self._order = order
+
+    def remembered(self) -> NodeOrder | None:
+        return self._order if self._order is not None and len(self._order.node_ids) == len(self._status) else None
 
     def held(self, row: int) -> Sequence[int] | None:
         return None

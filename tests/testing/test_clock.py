@@ -41,3 +41,14 @@ def test_a_deadlock_is_an_error() -> None:
 
     with pytest.raises(RuntimeError, match="waits for ever"):
         run_virtual(run(), VirtualClock())
+
+
+def test_a_timer_that_is_almost_due_comes_due() -> None:
+    clock = VirtualClock()
+
+    async def run() -> None:
+        due_s = clock.monotonic_s() + 0.1 + 1e-10
+        while clock.monotonic_s() < due_s:
+            await asyncio.sleep(due_s - clock.monotonic_s())
+
+    run_virtual(run(), clock)

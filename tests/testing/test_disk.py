@@ -103,6 +103,23 @@ def test_faults_strike_after_so_many_operations_until_healed(tmp_path: Path) -> 
     assert (tmp_path / "a").read_bytes() == b"z"
 
 
+def test_a_flush_that_fails_loses_what_it_should_have_flushed(tmp_path: Path) -> None:
+    disk = SimulatedDisk(tmp_path)
+    file = disk.open(tmp_path / "a")
+    file.write_at(0, b"11")
+    file.sync()
+    file.write_at(0, b"2")
+    disk.fail("sync", "a")
+    with pytest.raises(OSError, match="Input/output error"):
+        file.sync()
+    disk.heal()
+    file.write_at(1, b"3")
+    file.sync()
+    file.close()
+    assert (tmp_path / "a").read_bytes() == b"23"
+    assert images(disk) == [{"a": b"13"}]
+
+
 def test_sqlite_sees_a_full_disk_as_such(tmp_path: Path) -> None:
     disk = SimulatedDisk(tmp_path)
     connection = disk.connect(tmp_path / "t.db")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from fastplan.clock import Clock
 from fastplan.errors import ReplicationError
@@ -17,6 +17,10 @@ from fastplan.planner.tracker import RejectionTracker, TrackerSettings
 from fastplan.state.plans import AnyPlan
 
 logger = logging.getLogger("fastplan.planner")
+
+
+TIMER_LEAST_S: Final = 0.001
+"""A deadline that is nearly due is looked at again no sooner than this: clocks of different grain must not make the loop spin."""
 
 
 class AppliedState(Protocol):
@@ -191,7 +195,7 @@ class Applier:
             self._timer.cancel()
             self._timer = None
         if deadline_s is not None and self._loop is not None:
-            self._timer = self._loop.call_later(max(deadline_s - self._clock.monotonic_s(), 0.0), self._wake)
+            self._timer = self._loop.call_later(max(deadline_s - self._clock.monotonic_s(), TIMER_LEAST_S), self._wake)
 
     async def _watch(self, pipeline: Pipeline, batch: Any) -> None:
         """Call the pipeline when a batch has ended; it reads the outcome itself."""

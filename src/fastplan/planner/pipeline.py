@@ -31,7 +31,7 @@ from fastplan.errors import Busy, FastplanError, NotLeader, PlanError, QueueDisa
 from fastplan.planner.evaluate import Verified
 from fastplan.planner.metrics import PlanMetrics
 from fastplan.planner.queue import PendingPlan, PlanQueue
-from fastplan.planner.result import Accepted, NodeVerdict, PlanResult
+from fastplan.planner.result import NOTHING, Accepted, NodeVerdict, PlanResult
 from fastplan.planner.tracker import RejectionTracker
 from fastplan.state.plans import AnyPlan
 
@@ -588,9 +588,11 @@ class Pipeline:
 def repeated_result(plan: AnyPlan, repeat: Repeat) -> PlanResult:
     """Return the answer to a plan that was committed before: what it asked for, without what was refused then."""
     refused = {node_id: NodeVerdict(False, REFUSED_BEFORE) for node_id in repeat.rejected_nodes}
+    kept = not (plan.all_at_once and refused)
     maps = (plan.node_update, plan.node_allocation, plan.node_preemptions)
     parts = [{node_id: list(allocs) for node_id, allocs in part.items() if allocs and node_id not in refused} for part in maps]
-    result = PlanResult(plan, Accepted(*parts), refused=refused or None, refresh_index=max(repeat.refresh_index, repeat.first_index) if refused else 0)
+    refresh_index = max(repeat.refresh_index, repeat.first_index) if refused else 0
+    result = PlanResult(plan, Accepted(*parts) if kept else NOTHING, refused=refused or None, kept=kept, refresh_index=refresh_index)
     result.alloc_index = repeat.first_index
     return result
 

@@ -51,7 +51,8 @@ class _JumpingSelector(selectors.DefaultSelector):
             # Nothing is scheduled: only another thread could go on from here, and under virtual time there is none.
             raise RuntimeError("the virtual event loop waits for ever: every task waits for something that nobody will do")
         if timeout > 0:
-            self._clock.advance(timeout)
+            # At least the nanosecond that the clock can show, or a timer that is almost due would never be.
+            self._clock.advance(max(timeout, 1e-9))
         return super().select(0)
 
 

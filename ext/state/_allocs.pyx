@@ -92,7 +92,7 @@ cdef class AllocTable(AllocView):
         return memory.stamp_count - 1
 
     def add_stamps(self, const uint64_t[::1] indexes not None, const int64_t[::1] times_ns not None):
-        """Add stamps behind those that are there, whether or not some of them are equal."""
+        """Add stamps, whether or not some of them are equal, and return their numbers: uint32 (n)."""
         cdef AllocMemory memory = self.memory
         cdef Py_ssize_t i
         check_length("times_ns", times_ns.shape[0], indexes.shape[0], False)
@@ -103,6 +103,7 @@ cdef class AllocTable(AllocView):
             memory.stamps[memory.stamp_count].index = indexes[i]
             memory.stamps[memory.stamp_count].time_ns = times_ns[i]
             memory.stamp_count += 1
+        return numpy.arange(memory.stamp_count - indexes.shape[0], memory.stamp_count, dtype=numpy.uint32)
 
     def set_shape(self, uint32_t row, int64_t cpu_mhz, int64_t memory_mib, int64_t memory_max_mib, int64_t disk_mib, bint irregular=False):
         """Say what an allocation of the shape in *row* asks of its node: MHz and MiB. A shape never changes. Raises StateError if it would."""
@@ -380,11 +381,12 @@ cdef class AllocTable(AllocView):
         for i in range(n):
             row = first + <uint32_t> i
             old = memory.index.insert(&ids[i, 0], row)
+            if old >= first or (old >= 0 and not self.row(<uint32_t> old).flags & ALLOC_DEAD):
+                memory.index.insert(&ids[i, 0], <uint32_t> old)
+                self.abandon(first, <uint32_t> n)
+                raise StateError(f"allocation {format_key(&ids[i, 0])} is already stored")
             if old >= 0:
                 memory.replaced[row] = old
-                if old >= first or not self.row(<uint32_t> old).flags & ALLOC_DEAD:
-                    self.abandon(first, <uint32_t> n)
-                    raise StateError(f"allocation {format_key(&ids[i, 0])} is already stored")
 
         # Third pass: everything else; the rows of the nodes are random, and their claims are found through them.
         for i in range(min(n, AHEAD)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 
 from fastplan.fit._nodes import NodeTable
 from fastplan.state._alloc_export import AllocExport
@@ -23,11 +24,10 @@ def compacted(old: AllocTable, nodes: NodeTable, shapes: Shapes, notes: Notes) -
     table = AllocTable(nodes, old.generation + 1)
     put_shapes(table, shapes)
     export = AllocExport(old, portable=False)
+    inserter = ColumnInserter(table)
     used_notes = Notes()
-    note_numbers: list[int] = []
     while (columns := export.take(ROWS_AT_ONCE)) is not None:
-        note_numbers.extend(used_notes.intern(notes.items[number]) for number in columns["new_notes"])
-        insert_columns(table, columns, note_numbers)
+        inserter.insert(columns, [used_notes.intern(notes.items[number]) for number in columns["new_notes"]])
     for ref, row in old.bound_nodes():
         table.bind_node(table.intern_node(old.node_id_of_ref(ref)), row, counted=True)
     return table, used_notes
@@ -39,32 +39,53 @@ def put_shapes(table: AllocTable, shapes: Shapes) -> None:
         table.set_shape(row, *shape.amounts, shape.irregular)
 
 
-def insert_columns(table: AllocTable, columns: dict[str, Any], note_numbers: list[int]) -> None:
-    """Insert what `AllocExport.take` gave into a table that has got everything before it. *note_numbers*: of all notes of the export so far."""
-    table.intern_node_keys(columns["new_nodes"])
-    table.intern_eval_keys(columns["new_evals"])
-    table.add_stamps(columns["new_stamp_indexes"], columns["new_stamp_times"])
-    notes = columns["notes"]
-    if note_numbers:
-        noted = notes != NO_ROW
-        notes = notes.copy()
-        notes[noted] = numpy.array(note_numbers, numpy.uint32)[notes[noted]]
-    table.insert_rows(
-        columns["stamps"],
-        columns["ids"],
-        columns["node_refs"],
-        columns["group_rows"],
-        columns["job_version_rows"],
-        columns["eval_refs"],
-        columns["shape_rows"],
-        columns["name_index"],
-        columns["client_status"],
-        columns["claim_offsets"],
-        columns["claims"],
-        desired_status=columns["desired_status"],
-        irregular=columns["irregular"],
-        extras=columns["extras"],
-        notes=notes,
-        create_stamps=columns["create_stamps"],
-        alloc_modify_stamps=columns["alloc_modify_stamps"],
-    )
+class ColumnInserter:
+    """Inserts what `AllocExport.take` gave, piece by piece, into a table that numbers nodes, evaluations, stamps and notes in its own way."""
+
+    def __init__(self, table: AllocTable) -> None:
+        self._table = table
+        # By number of the export, with NO_ROW for NO_ROW at the end.
+        self._nodes = _only_no_row()
+        self._evals = _only_no_row()
+        self._stamps = _only_no_row()
+        self._notes = _only_no_row()
+
+    def insert(self, columns: dict[str, Any], new_notes: list[int]) -> None:
+        """Insert a piece. *new_notes*: the numbers that its new notes have here."""
+        table = self._table
+        self._nodes = _longer(self._nodes, table.intern_node_keys(columns["new_nodes"]))
+        self._evals = _longer(self._evals, table.intern_eval_keys(columns["new_evals"]))
+        self._stamps = _longer(self._stamps, table.add_stamps(columns["new_stamp_indexes"], columns["new_stamp_times"]))
+        self._notes = _longer(self._notes, numpy.array(new_notes, numpy.uint32))
+        table.insert_rows(
+            _translated(self._stamps, columns["stamps"]),
+            columns["ids"],
+            _translated(self._nodes, columns["node_refs"]),
+            columns["group_rows"],
+            columns["job_version_rows"],
+            _translated(self._evals, columns["eval_refs"]),
+            columns["shape_rows"],
+            columns["name_index"],
+            columns["client_status"],
+            columns["claim_offsets"],
+            columns["claims"],
+            desired_status=columns["desired_status"],
+            irregular=columns["irregular"],
+            extras=columns["extras"],
+            notes=_translated(self._notes, columns["notes"]),
+            create_stamps=_translated(self._stamps, columns["create_stamps"]),
+            alloc_modify_stamps=_translated(self._stamps, columns["alloc_modify_stamps"]),
+        )
+
+
+def _only_no_row() -> NDArray[numpy.uint32]:
+    return numpy.array([NO_ROW], numpy.uint32)
+
+
+def _longer(numbers: NDArray[numpy.uint32], more: NDArray[numpy.uint32]) -> NDArray[numpy.uint32]:
+    return numpy.concatenate([numbers[:-1], more, numbers[-1:]]) if len(more) else numbers
+
+
+def _translated(numbers: NDArray[numpy.uint32], column: NDArray[numpy.uint32]) -> NDArray[numpy.uint32]:
+    """Return *column* with other numbers. Raises IndexError for a number that the export has not introduced."""
+    return numbers[numpy.where(column == NO_ROW, len(numbers) - 1, column)]

@@ -43,6 +43,10 @@ class RecordView(Generic[R]):
             raise KeyError(row)
         return record
 
+    def settle(self, row: int, record: R) -> None:
+        """Put another form of the record in *row* in its place, for this view and all that share it: both must say the same."""
+        self._chunks[row >> CHUNK_SHIFT][row & (CHUNK_ROWS - 1)] = record
+
     def items(self) -> Iterator[tuple[int, R]]:
         """Yield (row, record) of every row in use, ascending."""
         length = self.length

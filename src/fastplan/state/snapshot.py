@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from fastplan.fit import FitChecker
 from fastplan.fit._nodes import NodeTable
@@ -49,7 +51,7 @@ class StateReader:
 
     _node_records: RecordView[Node]
     _node_rows: MapView[str, int]
-    _extras: RecordView[Allocation]
+    _extras: RecordView[Allocation | bytes]
     _evals: MapView[str, Evaluation]
     _evals_of_job: MapView[tuple[str, str], tuple[str, ...]]
     _deployments: MapView[str, Deployment]
@@ -169,7 +171,7 @@ class StateReader:
     def alloc_at(self, row: int) -> Allocation:
         """Return the allocation in a row of `allocs_view`. Raises StateError if the row holds none."""
         fields = AllocFields(*self.allocs_view.fields(row))
-        extra = None if fields.extra == NO_ROW else self._extras[fields.extra]
+        extra = None if fields.extra == NO_ROW else self.extra(fields.extra)
         note = None if fields.note == NO_ROW else self.notes.items[fields.note]
         resources = None
         if extra is None or extra.allocated_resources is None:
@@ -187,6 +189,21 @@ class StateReader:
             if extra is None and node_row is not None:
                 alloc.node_name = self._node_records[node_row].name
         return alloc
+
+    def extra(self, number: int) -> Allocation:
+        """Return what columns do not hold of an allocation, as a partial record: shared, not to be changed. Raises KeyError for a number that is none."""
+        found = self._extras[number]
+        if isinstance(found, bytes):
+            # As a snapshot of the log brought it: read when somebody wants it.
+            found = Allocation.from_api(msgspec.msgpack.decode(found))
+            self._extras.settle(number, found)
+        return found
+
+    def extra_api(self, number: int) -> dict[str, Any]:
+        """Return the same in the API's shape."""
+        found = self._extras[number]
+        api: dict[str, Any] = msgspec.msgpack.decode(found) if isinstance(found, bytes) else found.to_api()
+        return api
 
     def job_of_row(self, version_row: int) -> Job | None:
         """Return the job in a version row, None for NO_ROW: shared, not to be changed."""

@@ -48,7 +48,7 @@ class StateStore(StateReader):
     jobs_view: JobTable
     _node_records: RecordTable[Node]
     _node_rows: RecordMap[str, int]
-    _extras: RecordTable[Allocation]
+    _extras: RecordTable[Allocation | bytes]
     _evals: RecordMap[str, Evaluation]
     _evals_of_job: RecordMap[tuple[str, str], tuple[str, ...]]
     _deployments: RecordMap[str, Deployment]
@@ -377,8 +377,11 @@ class StateStore(StateReader):
             self.allocs_view.set_shape(row, shape.cpu_mhz, shape.memory_mib, shape.memory_max_mib, shape.disk_mib, shape.irregular)
         return row
 
-    def put_extra(self, extra: Allocation) -> int:
-        """Keep what columns do not hold of an allocation, as a partial record without job, and return its number. *extra* is kept."""
+    def put_extra(self, extra: Allocation | bytes) -> int:
+        """Keep what columns do not hold of an allocation, as a partial record without job, and return its number. *extra* is kept.
+
+        Bytes are the record in the API's shape as MessagePack, read when somebody wants it.
+        """
         return self._extras.add(extra)
 
     def _update_alloc(self, row: int, alloc: Allocation) -> None:
@@ -434,7 +437,7 @@ class StateStore(StateReader):
         if extra == NO_ROW:
             self.allocs_view.set_extra(row, self._extras.add(Allocation(next_allocation=next_id)))
         else:
-            record = copy.copy(self._extras[extra])
+            record = copy.copy(self.extra(extra))
             record.next_allocation = next_id
             self._extras.set(extra, record)
 
@@ -457,7 +460,7 @@ class StateStore(StateReader):
                     said["client_status"] = alloc.client_status
                 if not said:
                     continue
-                record = Allocation() if extra == NO_ROW else copy.copy(self._extras[extra])
+                record = Allocation() if extra == NO_ROW else copy.copy(self.extra(extra))
                 if extra == NO_ROW:
                     record.client_status = alloc.client_status
                 for name, value in said.items():
@@ -602,8 +605,8 @@ class StateStore(StateReader):
             if older != NO_ROW:
                 note = self.notes.items[self.allocs_view.fields(row)[17]].over(self.notes.items[older])
                 self.allocs_view.set_note(row, self.notes.intern(note))
-            if stopped and extra != NO_ROW and self._extras[extra].alloc_states:
-                record = copy.copy(self._extras[extra])
+            if stopped and extra != NO_ROW and self.extra(extra).alloc_states:
+                record = copy.copy(self.extra(extra))
                 record.alloc_states = []
                 self._extras.set(extra, record)
 

@@ -18,10 +18,10 @@ from fastplan.errors import CodecError, FastplanError, VersionUnsupported
 from fastplan.fit.interning import number_of, text_of_number
 from fastplan.state._alloc_export import AllocExport, translate_claims
 from fastplan.state.alloc_records import NO_ROW, StopNote
-from fastplan.state.compaction import ROWS_AT_ONCE, insert_columns, put_shapes
+from fastplan.state.compaction import ROWS_AT_ONCE, ColumnInserter, put_shapes
 from fastplan.state.dump import node_to_api
 from fastplan.state.resource_shapes import ResourceShape
-from fastplan.structs import Allocation, Deployment, Evaluation, Job, Node
+from fastplan.structs import Deployment, Evaluation, Job, Node
 from fastplan.structs.record import Record
 
 if TYPE_CHECKING:
@@ -118,7 +118,9 @@ def _alloc_frames(state: StateSnapshot) -> Iterator[bytes]:
         columns["new_notes"] = [tuple(state.notes.items[number]) for number in columns["new_notes"]]
         columns["new_texts"] = [text_of_number(number) for number in columns["new_texts"]]
         extras = columns.pop("extras")
-        columns["extras"] = [(int(row), state._extras[int(extras[row])].to_api()) for row in numpy.flatnonzero(extras != NO_ROW)]
+        columns["extras"] = [
+            (int(row), msgspec.msgpack.encode(state.extra_api(int(extras[row])), order="deterministic")) for row in numpy.flatnonzero(extras != NO_ROW)
+        ]
         columns["texts_of_ids"] = [text for name in _KEY_COLUMNS for text in odd_texts_of(columns[name])]
         yield _frame("allocs", {name: column.tobytes() if isinstance(column, numpy.ndarray) else column for name, column in columns.items()})
 
@@ -139,9 +141,8 @@ class _Loader:
     def __init__(self, store: StateStore) -> None:
         self._store = store
         self._head: _Head | None = None
-        self._nodes: list[tuple[int, Node]] = []
         self._versions: list[tuple[int, Job]] = []
-        self._notes: list[int] = []
+        self._inserter = ColumnInserter(store.allocs_view)
         self._texts = numpy.empty(0, numpy.uint32)
 
     def read(self, frames: Iterable[bytes]) -> None:
@@ -174,10 +175,13 @@ class _Loader:
         for shape in head.shapes:
             self._store.shapes.intern(shape)
         put_shapes(self._store.allocs_view, self._store.shapes)
+        self._store.nodes_view.restore_rows(head.node_generations, head.free_node_rows)
         return head
 
     def _read_nodes(self, contents: msgspec.Raw) -> None:
-        self._nodes.extend((row, Node.from_api(api)) for row, api in msgspec.msgpack.decode(contents, type=list[tuple[int, dict[str, Any]]]))
+        # Before the allocations, so that these are counted as they come.
+        for row, api in msgspec.msgpack.decode(contents, type=list[tuple[int, dict[str, Any]]]):
+            self._store.put_node(Node.from_api(api), row)
 
     def _read_versions(self, contents: msgspec.Raw) -> None:
         self._versions.extend((row, Job.from_api(api)) for row, api in msgspec.msgpack.decode(contents, type=list[tuple[int, dict[str, Any]]]))
@@ -208,18 +212,14 @@ class _Loader:
         numbers = [number_of(tuple(text) if isinstance(text, list) else text) for text in texts]
         self._texts = numpy.concatenate([self._texts, numpy.array(numbers, numpy.uint32)])
         translate_claims(columns["claims"], self._texts)
-        self._notes.extend(self._store.notes.intern(StopNote(*note)) for note in notes)
         columns["extras"] = numpy.full(len(columns["ids"]), NO_ROW, numpy.uint32)
-        for position, api in extras:
-            columns["extras"][position] = self._store.put_extra(Allocation.from_api(api))
-        insert_columns(self._store.allocs_view, columns, self._notes)
+        for position, extra in extras:
+            columns["extras"][position] = self._store.put_extra(extra)
+        self._inserter.insert(columns, [self._store.notes.intern(StopNote(*note)) for note in notes])
 
     def _finish(self, head: _Head) -> None:
         store = self._store
         store.jobs_view.restore(self._versions, head.registered, head.lookup, head.groups)
-        store.nodes_view.restore_rows(head.node_generations, head.free_node_rows)
-        for row, node in self._nodes:
-            store.put_node(node, row)
         store.restore_named(pools=head.node_pools, namespaces=head.namespaces, config=head.scheduler_config)
         for table, index in head.indexes.items():
             store.touch(index, table)

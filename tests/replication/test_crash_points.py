@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fastplan.errors import Corrupt
+from fastplan.errors import Corrupt, StorageFailed
 from fastplan.replication.packing import ENTRY
 from fastplan.testing.disk import Crash, SimulatedDisk
 from tests.replication.stores import OpenStore
@@ -109,6 +109,28 @@ def _lay_out(disk: SimulatedDisk, crash: Crash) -> None:
         disk.record("create", disk.root / name)
         disk.record("write", disk.root / name, data=content)
         disk.record("sync", disk.root / name)
+
+
+def test_what_only_the_cache_holds_after_a_failed_flush_is_made_durable_before_anything_builds_on_it(memory_path: Path) -> None:
+    """A restart reads the entries of the failed flush from the system's cache, though the disk will never get them from there."""
+    disk = SimulatedDisk(memory_path / "disk")
+    opened = OpenStore(memory_path / "disk", disk=disk)
+    opened.append(3)
+    disk.fail("sync", "log.db-wal")
+    with pytest.raises(StorageFailed):
+        opened.append(2)
+    opened.close(failed=True)
+    disk.heal()
+    again = OpenStore(memory_path / "disk", disk=disk)
+    again.check(5, 5)
+    again.append(1)
+    again.close(failed=True)
+    crashes = [crash for crash in disk.crashes(random.Random(5), subsets=16) if crash.position == len(disk.operations)]
+    for number, crash in enumerate(crashes):
+        crash.write_to(memory_path / str(number))
+        recovered = OpenStore(memory_path / str(number))
+        recovered.check(6, 6)
+        recovered.close()
 
 
 def _planted_crashes(memory_path: Path) -> Iterator[Crash]:

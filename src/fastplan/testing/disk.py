@@ -27,6 +27,7 @@ except ImportError as problem:
 WRITE = "write"
 TRUNCATE = "truncate"
 SYNC = "sync"
+SYNC_FAILED = "sync-failed"
 CREATE = "create"
 REMOVE = "remove"
 RENAME = "rename"
@@ -75,7 +76,10 @@ class SimulatedDisk:
         self._vfs = _RecordingVfs(self, f"fastplan-simulated-{next(_disk_numbers)}")
 
     def fail(self, kind: str, suffix: str, *, after: int = 0, error: int = errno.EIO) -> None:
-        """Make every operation of *kind* on paths that end in *suffix* fail with *error*, after letting *after* of them through."""
+        """Make every operation of *kind* on paths that end in *suffix* fail with *error*, after letting *after* of them through.
+
+        A flush that fails loses what was to be flushed, as Linux does: it can still be read, but no later flush writes it.
+        """
         self._fault = _Fault(kind, suffix, after, error)
 
     def heal(self) -> None:
@@ -89,6 +93,8 @@ class SimulatedDisk:
             return
         with self._lock:
             if self._fault is not None and self._fault.strikes(kind, relative):
+                if kind == SYNC:
+                    self.operations.append(Operation(SYNC_FAILED, relative))
                 raise OSError(self._fault.error, os.strerror(self._fault.error), str(path))
             self.operations.append(Operation(kind, relative, offset, bytes(data), size, (self._relative(target) or "") if target else ""))
 
@@ -192,6 +198,9 @@ class _DiskState:
         if operation.kind == SYNC:
             # SQLite flushes the directory too when it first flushes a file that it made.
             self._flush(lambda other, done: other == number and done.kind in (WRITE, TRUNCATE, CREATE))
+            return
+        if operation.kind == SYNC_FAILED:
+            self.unflushed = [(other, done) for other, done in self.unflushed if other != number or done.kind not in (WRITE, TRUNCATE)]
             return
         self.unflushed.append((number, operation))
         if operation.kind == REMOVE:

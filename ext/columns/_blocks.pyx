@@ -8,6 +8,9 @@ from libc.string cimport memcpy, memset
 cdef extern from "<stdlib.h>" nogil:
     void* aligned_alloc(size_t alignment, size_t size)
 
+cdef extern from "fastplan_pages.h" nogil:
+    void fastplan_large_page_at(const void* address)
+
 cdef extern from *:
     """
     #define FASTPLAN_PREFETCH(address) __builtin_prefetch((address), 1, 3)
@@ -92,6 +95,7 @@ cdef Block* acquire_block(size_t payload_bytes) except NULL:
         block = <Block*> aligned_alloc(LINE, lines * LINE)
         if block == NULL:
             raise MemoryError(f"no memory for a block of {lines * LINE} bytes")
+        fastplan_large_page_at(block)
     block.payload_bytes = lines * LINE - sizeof(Block)
     used_blocks += 1
     used_bytes += lines * LINE

@@ -16,6 +16,9 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     int PyUnicode_1BYTE_KIND
 
+cdef extern from "fastplan_pages.h" nogil:
+    void fastplan_large_pages(void* array, size_t bytes)
+
 cdef extern from *:
     """
     #define fastplan_prefetch(address) __builtin_prefetch((address), 0, 3)
@@ -242,6 +245,7 @@ cdef class IdIndex:
         grown = <Slot*> calloc(size, sizeof(Slot))
         if grown == NULL:
             raise MemoryError(f"no memory for an id index of {size} slots")
+        fastplan_large_pages(grown, size * sizeof(Slot))
         for i in range(self.mask + 1):
             if self.slots[i].row_plus_1 != 0:
                 place = self.slots[i].mark & (size - 1)

@@ -208,22 +208,29 @@ cdef class _Texts:
         return 0
 
 
-cdef class _Column:
-    """A borrowed array: start and length in bytes, given back when it goes."""
-    cdef Py_buffer view
-    cdef bint held
-
-    def __dealloc__(self):
-        if self.held:
-            PyBuffer_Release(&self.view)
+cdef enum:
+    COLUMNS_MAX = 20
 
 
-cdef const char* borrow(_Column column, object array, size_t bytes_wanted, str name) except? NULL:
-    PyObject_GetBuffer(array, &column.view, PyBUF_SIMPLE)
-    column.held = True
-    if <size_t> column.view.len != bytes_wanted:
-        raise CodecError(f"plan.{name}: {column.view.len} bytes where {bytes_wanted} belong")
-    return <const char*> column.view.buf
+cdef struct Columns:
+    # Borrowed arrays; `give_back` ends the loan.
+    Py_buffer views[COLUMNS_MAX]
+    int count
+
+
+cdef const char* borrow(Columns* columns, object array, size_t bytes_wanted, str name) except? NULL:
+    cdef Py_buffer* view = &columns.views[columns.count]
+    PyObject_GetBuffer(array, view, PyBUF_SIMPLE)
+    columns.count += 1
+    if <size_t> view.len != bytes_wanted:
+        raise CodecError(f"plan.{name}: {view.len} bytes where {bytes_wanted} belong")
+    return <const char*> view.buf
+
+
+cdef void give_back(Columns* columns) noexcept:
+    while columns.count:
+        columns.count -= 1
+        PyBuffer_Release(&columns.views[columns.count])
 
 
 def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespace not None, str job_id not None, uint64_t job_version, int64_t time_ns,
@@ -239,17 +246,13 @@ def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespa
     cdef Writer out = Writer(NULL, 0, 0)
     cdef PlanHead head
     cdef _Texts texts = _Texts()
-    cdef _Column c_nodes = _Column(), c_generations = _Column(), c_offsets = _Column(), c_accepted = _Column()
-    cdef _Column c_ids = _Column(), c_shape = _Column(), c_group = _Column(), c_name = _Column(), c_client = _Column()
-    cdef _Column c_claim_offsets = _Column(), c_claims = _Column()
-    cdef _Column c_stop_offsets = _Column(), c_stop_ids = _Column(), c_stop_notes = _Column()
-    cdef _Column c_preempt_offsets = _Column(), c_preempt_ids = _Column(), c_preempt_by = _Column(), c_kept = _Column()
+    cdef Columns arrays
     cdef object array = columns.node_rows
     cdef uint32_t k = <uint32_t> len(array)
     cdef uint32_t n, m, s, p, i, j, last, kept, count
-    cdef const uint32_t* node_rows = <const uint32_t*> borrow(c_nodes, array, k * 4, "node_rows")
-    cdef const uint32_t* generations = <const uint32_t*> borrow(c_generations, columns.node_generations, k * 4, "node_generations")
-    cdef const uint32_t* offsets = <const uint32_t*> borrow(c_offsets, columns.place_offsets, (k + 1) * 4, "place_offsets")
+    cdef const uint32_t* node_rows
+    cdef const uint32_t* generations
+    cdef const uint32_t* offsets
     cdef const uint8_t* mask = NULL
     cdef const uint8_t* kept_mask = NULL
     cdef const uint8_t* ids
@@ -270,39 +273,43 @@ def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespa
     cdef list odd = []
     cdef list notes
     cdef bytes subject
-    if accepted is not None:
-        mask = <const uint8_t*> borrow(c_accepted, accepted, k, "accepted")
-    n = offsets[k]
-    ids = <const uint8_t*> borrow(c_ids, columns.alloc_ids, <size_t> n * 16, "alloc_ids")
-    shape_index = <const uint16_t*> borrow(c_shape, columns.shape_index, <size_t> n * 2, "shape_index")
-    group_index = <const uint16_t*> borrow(c_group, columns.group_index, <size_t> n * 2, "group_index")
-    name_index = <const int32_t*> borrow(c_name, columns.name_index, <size_t> n * 4, "name_index")
-    client_status = <const uint8_t*> borrow(c_client, columns.client_status, n, "client_status")
-    claim_offsets = <const uint32_t*> borrow(c_claim_offsets, columns.claim_offsets, <size_t> (n + 1) * 4, "claim_offsets")
-    m = claim_offsets[n]
-    claims = <const uint64_t*> borrow(c_claims, columns.claims, <size_t> m * 8, "claims")
-    stop_offsets = <const uint32_t*> borrow(c_stop_offsets, columns.stop_offsets, (k + 1) * 4, "stop_offsets")
-    s = stop_offsets[k]
-    if s:
-        stop_ids = <const uint8_t*> borrow(c_stop_ids, columns.stop_ids, <size_t> s * 16, "stop_ids")
-        stop_notes = <const uint16_t*> borrow(c_stop_notes, columns.stop_note_index, <size_t> s * 2, "stop_note_index")
-    preempt_offsets = <const uint32_t*> borrow(c_preempt_offsets, columns.preempt_offsets, (k + 1) * 4, "preempt_offsets")
-    p = preempt_offsets[k]
-    if p:
-        preempt_ids = <const uint8_t*> borrow(c_preempt_ids, columns.preempt_ids, <size_t> p * 16, "preempt_ids")
-        preempt_by = <const uint8_t*> borrow(c_preempt_by, columns.preempted_by, <size_t> p * 16, "preempted_by")
-        if kept_preemptions is not None:
-            kept_mask = <const uint8_t*> borrow(c_kept, kept_preemptions, p, "kept_preemptions")
-    for i in range(k):
-        if offsets[i] > offsets[i + 1] or stop_offsets[i] > stop_offsets[i + 1] or preempt_offsets[i] > preempt_offsets[i + 1]:
-            raise CodecError(f"plan: the offsets of node {i} fall")
-    for i in range(n):
-        if claim_offsets[i] > claim_offsets[i + 1]:
-            raise CodecError(f"plan.claim_offsets: they fall at placement {i}")
-        if shape_index[i] >= <size_t> len(shapes) or group_index[i] >= <size_t> len(columns.groups):
-            raise CodecError(f"plan: placement {i} names a shape or group that the plan does not have")
     memset(&head, 0, sizeof(PlanHead))
+    arrays.count = 0
     try:
+        node_rows = <const uint32_t*> borrow(&arrays, array, k * 4, "node_rows")
+        generations = <const uint32_t*> borrow(&arrays, columns.node_generations, k * 4, "node_generations")
+        offsets = <const uint32_t*> borrow(&arrays, columns.place_offsets, (k + 1) * 4, "place_offsets")
+        if accepted is not None:
+            mask = <const uint8_t*> borrow(&arrays, accepted, k, "accepted")
+        n = offsets[k]
+        ids = <const uint8_t*> borrow(&arrays, columns.alloc_ids, <size_t> n * 16, "alloc_ids")
+        shape_index = <const uint16_t*> borrow(&arrays, columns.shape_index, <size_t> n * 2, "shape_index")
+        group_index = <const uint16_t*> borrow(&arrays, columns.group_index, <size_t> n * 2, "group_index")
+        name_index = <const int32_t*> borrow(&arrays, columns.name_index, <size_t> n * 4, "name_index")
+        client_status = <const uint8_t*> borrow(&arrays, columns.client_status, n, "client_status")
+        claim_offsets = <const uint32_t*> borrow(&arrays, columns.claim_offsets, <size_t> (n + 1) * 4, "claim_offsets")
+        m = claim_offsets[n]
+        claims = <const uint64_t*> borrow(&arrays, columns.claims, <size_t> m * 8, "claims")
+        stop_offsets = <const uint32_t*> borrow(&arrays, columns.stop_offsets, (k + 1) * 4, "stop_offsets")
+        s = stop_offsets[k]
+        if s:
+            stop_ids = <const uint8_t*> borrow(&arrays, columns.stop_ids, <size_t> s * 16, "stop_ids")
+            stop_notes = <const uint16_t*> borrow(&arrays, columns.stop_note_index, <size_t> s * 2, "stop_note_index")
+        preempt_offsets = <const uint32_t*> borrow(&arrays, columns.preempt_offsets, (k + 1) * 4, "preempt_offsets")
+        p = preempt_offsets[k]
+        if p:
+            preempt_ids = <const uint8_t*> borrow(&arrays, columns.preempt_ids, <size_t> p * 16, "preempt_ids")
+            preempt_by = <const uint8_t*> borrow(&arrays, columns.preempted_by, <size_t> p * 16, "preempted_by")
+            if kept_preemptions is not None:
+                kept_mask = <const uint8_t*> borrow(&arrays, kept_preemptions, p, "kept_preemptions")
+        for i in range(k):
+            if offsets[i] > offsets[i + 1] or stop_offsets[i] > stop_offsets[i + 1] or preempt_offsets[i] > preempt_offsets[i + 1]:
+                raise CodecError(f"plan: the offsets of node {i} fall")
+        for i in range(n):
+            if claim_offsets[i] > claim_offsets[i + 1]:
+                raise CodecError(f"plan.claim_offsets: they fall at placement {i}")
+            if shape_index[i] >= <size_t> len(shapes) or group_index[i] >= <size_t> len(columns.groups):
+                raise CodecError(f"plan: placement {i} names a shape or group that the plan does not have")
         reserve(&out, HEADER_BYTES + sizeof(PlanHead) + <size_t> k * 12 + <size_t> n * 32 + <size_t> m * 8 + <size_t> s * 18 + <size_t> p * 32 + 256)
         put_header(&out, KIND_PLAN, 0 if cold is None else FLAG_COLD, time_ns)
         head_at = out.used
@@ -425,6 +432,7 @@ def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespa
         memcpy(out.start + head_at, &head, sizeof(PlanHead))
         return sealed(&out)
     finally:
+        give_back(&arrays)
         free(out.start)
 
 
@@ -651,10 +659,11 @@ cdef class PlanEntry:
     cdef readonly object eval_key
     cdef readonly uint64_t verified_at
     cdef readonly uint64_t job_version
-    cdef readonly str namespace
-    cdef readonly str job_id
-    cdef readonly list groups
-    cdef readonly list shapes
+    cdef const char* job_part_at
+    cdef const char* job_part_end
+    cdef uint32_t group_count
+    cdef uint32_t shape_count
+    cdef tuple texts_read               # namespace, job id, groups, shapes
     cdef const char* subjects_at
     cdef const char* subjects_end
     cdef uint32_t subject_count
@@ -675,6 +684,7 @@ cdef class PlanEntry:
         cdef uint8_t tag
         cdef uint8_t key[16]
         cdef uint64_t claim
+        cdef uint32_t size
         cdef uint16_t index
         self.entry = entry
         source.at = PyBytes_AS_STRING(entry) + HEADER_BYTES
@@ -726,16 +736,20 @@ cdef class PlanEntry:
                 or (claim >> KIND_SHIFT == KIND_DEVICE and (claim >> VALUE_SHIFT & VALUE_MASK) >= head.texts)
             ):
                 raise CodecError("log entry: a claim names a text that is not there")
-        self.namespace = take_text(&source)
-        self.job_id = take_text(&source)
-        self.groups = [take_text(&source) for _ in range(head.groups)]
-        self.shapes = []
+        # Texts are walked over and read when somebody asks: most plans look like one before.
+        self.job_part_at = source.at
+        for _ in range(head.groups + 2):
+            take(&source, take_u32(&source))
+        self.group_count = head.groups
+        self.shape_count = head.shapes
         for _ in range(head.shapes):
             tag = (<const uint8_t*> take(&source, 1))[0]
             if tag > 1:
                 raise CodecError("log entry: a shape is neither a row nor a content")
-            index_or_size = take_u32(&source)
-            self.shapes.append(take(&source, index_or_size)[:index_or_size] if tag else index_or_size)
+            size = take_u32(&source)
+            if tag:
+                take(&source, size)
+        self.job_part_end = source.at
         self.subject_count = head.texts
         self.subjects_at = source.at
         for _ in range(head.texts):
@@ -749,6 +763,50 @@ cdef class PlanEntry:
         if source.at != source.end:
             raise CodecError(f"log entry: {source.end - source.at} bytes follow behind a plan")
         return 0
+
+    cdef tuple read_texts(self):
+        """Return namespace, job id, groups and shapes."""
+        cdef Reader source
+        cdef uint8_t tag
+        cdef uint32_t size
+        if self.texts_read is None:
+            source.at = self.job_part_at
+            source.end = self.job_part_end
+            namespace = take_text(&source)
+            job_id = take_text(&source)
+            groups = [take_text(&source) for _ in range(self.group_count)]
+            shapes = []
+            for _ in range(self.shape_count):
+                tag = (<const uint8_t*> take(&source, 1))[0]
+                size = take_u32(&source)
+                shapes.append(take(&source, size)[:size] if tag else size)
+            self.texts_read = namespace, job_id, groups, shapes
+        return self.texts_read
+
+    @property
+    def job_part(self):
+        """Namespace, job id, groups and shapes as bytes: equal ones mean the same."""
+        return self.job_part_at[:self.job_part_end - self.job_part_at]
+
+    @property
+    def namespace(self):
+        """Namespace of the plan's job."""
+        return self.read_texts()[0]
+
+    @property
+    def job_id(self):
+        """Id of the plan's job."""
+        return self.read_texts()[1]
+
+    @property
+    def groups(self):
+        """Names of the task groups that placements refer to."""
+        return self.read_texts()[2]
+
+    @property
+    def shapes(self):
+        """Shapes that placements refer to: the row in committed state (int), or the content (bytes)."""
+        return self.read_texts()[3]
 
     @property
     def subjects(self):
@@ -777,9 +835,10 @@ cdef class PlanEntry:
 
 cdef object array_of(const char* source, size_t count, kind):
     array = numpy.empty(count, kind)
-    cdef _Column column = _Column()
-    if count:
-        memcpy(<char*> borrow(column, array, array.nbytes, "array"), source, array.nbytes)
+    cdef Columns arrays
+    arrays.count = 0
+    memcpy(<char*> borrow(&arrays, array, array.nbytes, "array"), source, array.nbytes)
+    give_back(&arrays)
     return array
 
 
@@ -847,7 +906,7 @@ def gather(list plans not None, list shape_rows not None, list group_rows not No
         shapes = shape_rows[which]
         groups = group_rows[which]
         if plan.placement_count:
-            if <size_t> shapes.shape[0] != <size_t> len(plan.shapes) or <size_t> groups.shape[0] != <size_t> len(plan.groups):
+            if shapes.shape[0] != plan.shape_count or groups.shape[0] != plan.group_count:
                 raise CodecError("a plan needs one row for each of its shapes and groups")
             memcpy(&v_id[at, 0], plan.ids, <size_t> plan.placement_count * 16)
             memcpy(&v_name[at], plan.name_index, <size_t> plan.placement_count * 4)

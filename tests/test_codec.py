@@ -330,6 +330,7 @@ def read_completely(entry: bytes) -> None:
     if isinstance(found, codec.PlanEntry):
         codec.decode_cold(found)
         codec.decode_answer(found)
+        assert len(found.shapes) < 1000
         found.nodes()
         found.stops()
         found.preemptions()

@@ -22,6 +22,7 @@ from fastplan.planner import PlanResult, Rules
 from fastplan.planner.pipeline import PipelineSettings
 from fastplan.planner.tracker import TrackerSettings
 from fastplan.state import StateStore
+from fastplan.structs import Allocation
 from tests.planner.site import JOB, Site, alloc, node, placed
 
 NODES = tuple(f"n{number}" for number in range(5))
@@ -185,10 +186,15 @@ def simulate(seed: int) -> Run:
     return run
 
 
+def cpu_mhz(stored: Allocation) -> int:
+    assert stored.allocated_resources is not None
+    return sum(task.cpu.cpu_shares for task in stored.allocated_resources.tasks.values() if task is not None)
+
+
 def assert_nobody_is_over_committed(store: StateStore) -> None:
     for node_id in NODES:
         live = store.allocs_by_node(node_id, terminal=False)
-        wanted = sum(task.cpu.cpu_shares for each in live for task in each.allocated_resources.tasks.values())
+        wanted = sum(cpu_mhz(each) for each in live)
         used = store.node_used(node_id, physical=False)
         assert used is not None
         assert used.cpu_mhz == wanted

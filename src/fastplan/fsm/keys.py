@@ -30,7 +30,8 @@ class RecentKeys:
         """Remember the result of the entry with *key*, stamped *time_ns*: its index, if it was applied and nothing was refused."""
         self._results[key] = result
         self._order.append((key, time_ns))
-        self._newest_ns = max(self._newest_ns, time_ns)
+        if time_ns > self._newest_ns:
+            self._newest_ns = time_ns
         oldest_ns = self._newest_ns - KEY_AGE_NS
         while len(self._order) > KEYS_KEPT or self._order[0][1] < oldest_ns:
             old, _ = self._order.popleft()

@@ -56,9 +56,8 @@ class PlanWriter:
         self._stops: list[tuple[int, Rows, Rows, NDArray[numpy.uint8]]] = []
         self._preemptions: list[tuple[int, Rows, Rows]] = []
         self._ended: set[int] = set()
-        self._jobs: dict[tuple[str, str, int], int] = {}
-        self._shapes: dict[bytes, int] = {}
-        self._groups: dict[tuple[str, str, tuple[str, ...]], Rows] = {}
+        # By the bytes that say it: (job version row, rows of the shapes, rows of the groups), None if the plan must be looked at on its own.
+        self._jobs: dict[tuple[int, bytes], tuple[int, Rows, Rows] | None] = {}
 
     @property
     def waiting(self) -> int:
@@ -77,8 +76,12 @@ class PlanWriter:
             eval_id = text_of(plan.eval_key)
             if not store.has_eval(eval_id):
                 return False
-        version_row = self._job(plan.namespace, plan.job_id, plan.job_version)
-        if version_row == NO_ROW:
+        key = (plan.job_version, plan.job_part)
+        if key in self._jobs:
+            job = self._jobs[key]
+        else:
+            job = self._jobs[key] = self._rows_of(plan)
+        if job is None:
             return False
         stops = preemptions = None
         if plan.stop_count:
@@ -89,9 +92,6 @@ class PlanWriter:
             preemptions = self._find(plan.preemptions()[0])
             if preemptions is None:
                 return False
-        shape_rows = self._rows_of_shapes(plan)
-        if shape_rows is None:
-            return False
         number = len(self._plans)
         if stops is not None:
             self._stops.append((number, *self._stop_columns(plan, stops)))
@@ -101,22 +101,24 @@ class PlanWriter:
             self._ended.update(preemptions.tolist())
         self._indexes.append(index)
         self._plans.append(plan)
-        self._version_rows.append(version_row)
+        self._version_rows.append(job[0])
         self._eval_ids.append(eval_id)
-        self._shape_rows.append(shape_rows)
-        self._group_rows.append(self._rows_of_groups(plan))
+        self._shape_rows.append(job[1])
+        self._group_rows.append(job[2])
         return True
 
-    def _job(self, namespace: str, job_id: str, version: int) -> int:
-        """Return the row of a job version, NO_ROW unless the job is registered and not stopped."""
-        key = (namespace, job_id, version)
-        row = self._jobs.get(key)
-        if row is None:
-            jobs = self._store.jobs_view
-            current = jobs.get(namespace, job_id)
-            found = None if current is None or current.stop else jobs.row_of(namespace, job_id, version)
-            row = self._jobs[key] = NO_ROW if found is None else found
-        return row
+    def _rows_of(self, plan: PlanEntry) -> tuple[int, Rows, Rows] | None:
+        """Return the rows of the plan's job version, shapes and groups; None unless the job is registered and not stopped, and all of them are known."""
+        store, jobs = self._store, self._store.jobs_view
+        namespace, job_id = plan.namespace, plan.job_id
+        current = jobs.get(namespace, job_id)
+        version_row = None if current is None or current.stop else jobs.row_of(namespace, job_id, plan.job_version)
+        known = len(store.shapes.items)
+        if version_row is None or any(isinstance(shape, int) and shape >= known for shape in plan.shapes):
+            return None
+        shapes = [shape if isinstance(shape, int) else store.intern_shape(decode_shape(shape)) for shape in plan.shapes]
+        groups = [jobs.groups.intern(namespace, job_id, name) for name in plan.groups]
+        return version_row, numpy.array(shapes, numpy.uint32), numpy.array(groups, numpy.uint32)
 
     def _find(self, keys: NDArray[numpy.uint8]) -> Rows | None:
         """Return the rows of allocations, None if one is not stored, or concerned twice in this run."""
@@ -124,29 +126,6 @@ class PlanWriter:
         listed = rows.tolist()
         if NO_ROW in listed or len(set(listed)) < len(listed) or not self._ended.isdisjoint(listed):
             return None
-        return rows
-
-    def _rows_of_shapes(self, plan: PlanEntry) -> Rows | None:
-        rows = []
-        for shape in plan.shapes:
-            if isinstance(shape, int):
-                if shape >= len(self._store.shapes.items):
-                    return None
-                rows.append(shape)
-                continue
-            row = self._shapes.get(shape)
-            if row is None:
-                row = self._shapes[shape] = self._store.intern_shape(decode_shape(shape))
-            rows.append(row)
-        return numpy.array(rows, numpy.uint32)
-
-    def _rows_of_groups(self, plan: PlanEntry) -> Rows:
-        key = (plan.namespace, plan.job_id, tuple(plan.groups))
-        rows = self._groups.get(key)
-        if rows is None:
-            groups = self._store.jobs_view.groups
-            rows = numpy.array([groups.intern(plan.namespace, plan.job_id, name) for name in plan.groups], numpy.uint32)
-            self._groups[key] = rows
         return rows
 
     def _stop_columns(self, plan: PlanEntry, rows: Rows) -> tuple[Rows, Rows, NDArray[numpy.uint8]]:

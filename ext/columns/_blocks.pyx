@@ -25,13 +25,16 @@ cdef enum:
 
 # Freed blocks, one pile per size: a write per snapshot frees and wants the same few sizes over and over.
 # A pile is an array, not a chain through the blocks: taking one must not wait for its memory.
+# When they hold too much, the ones go that nobody has taken from lately: sizes that a growing table has left behind.
 cdef struct Pile:
     void** blocks
     size_t count
     size_t room
+    bint wanted             # taken from since the hand came by
 
 cdef Pile kept[CLASS_COUNT]
 cdef size_t kept_bytes = 0
+cdef size_t hand = 0
 cdef uint64_t used_bytes = 0
 cdef uint64_t used_blocks = 0
 cdef uint64_t domain_count = 0
@@ -51,6 +54,22 @@ cdef inline size_t lines_of(size_t payload_bytes) noexcept nogil:
     return (lines + step - 1) & ~(step - 1)
 
 
+cdef void drop_piles() noexcept:
+    """Free piles that are not wanted until what is left is little enough."""
+    global kept_bytes, hand
+    cdef Pile* pile
+    while kept_bytes > KEPT_BYTES_MAX:
+        hand = (hand + 1) % CLASS_COUNT
+        pile = &kept[hand]
+        if pile.wanted:
+            pile.wanted = False
+            continue
+        while pile.count:
+            pile.count -= 1
+            free(pile.blocks[pile.count])
+            kept_bytes -= hand * LINE
+
+
 cdef void release_block(Block* block) noexcept:
     global kept_bytes, used_bytes, used_blocks
     cdef size_t lines = lines_of(block.payload_bytes)
@@ -58,20 +77,22 @@ cdef void release_block(Block* block) noexcept:
     cdef void** grown
     used_blocks -= 1
     used_bytes -= lines * LINE
-    if lines < CLASS_COUNT and kept_bytes + lines * LINE <= KEPT_BYTES_MAX:
-        pile = &kept[lines]
-        if pile.count == pile.room:
-            grown = <void**> realloc(pile.blocks, (pile.room * 2 + 16) * sizeof(void*))
-            if grown == NULL:
-                free(block)
-                return
-            pile.blocks = grown
-            pile.room = pile.room * 2 + 16
-        pile.blocks[pile.count] = block
-        pile.count += 1
-        kept_bytes += lines * LINE
-    else:
+    if lines >= CLASS_COUNT:
         free(block)
+        return
+    pile = &kept[lines]
+    if pile.count == pile.room:
+        grown = <void**> realloc(pile.blocks, (pile.room * 2 + 16) * sizeof(void*))
+        if grown == NULL:
+            free(block)
+            return
+        pile.blocks = grown
+        pile.room = pile.room * 2 + 16
+    pile.blocks[pile.count] = block
+    pile.count += 1
+    kept_bytes += lines * LINE
+    if kept_bytes > KEPT_BYTES_MAX:
+        drop_piles()
 
 
 cdef Block* acquire_block(size_t payload_bytes) except NULL:
@@ -84,6 +105,7 @@ cdef Block* acquire_block(size_t payload_bytes) except NULL:
     cdef size_t i
     if lines < CLASS_COUNT and kept[lines].count:
         pile = &kept[lines]
+        pile.wanted = True
         pile.count -= 1
         block = <Block*> pile.blocks[pile.count]
         kept_bytes -= lines * LINE

@@ -47,6 +47,23 @@ def test_a_commit_is_one_flush(memory_path: Path) -> None:
     asyncio.run(body())
 
 
+def test_a_row_ends_at_its_limit_and_the_next_begins_there(memory_path: Path) -> None:
+    async def body() -> None:
+        machine = RememberingMachine()
+        log = replicator(memory_path / "log", machine, flush_bytes=10_000)
+        await log.start()
+        entries = [bytes([number]) * (4_000 if number % 10 else 30_000) for number in range(50)]
+        handles = [log.propose(entry, term=1) for entry in entries]
+        async with asyncio.timeout(20):
+            assert [(await handle).index for handle in handles] == list(range(2, 52))
+        assert machine.entries == entries
+        # At most two of the small ones fit into a row, and a large one has its own.
+        assert max(machine.batches) == 2
+        await log.stop()
+
+    asyncio.run(body())
+
+
 def test_the_write_ahead_file_is_used_again_under_steady_load(memory_path: Path) -> None:
     """A writer that never rests must not keep the checkpoint from reaching the end of the file."""
 

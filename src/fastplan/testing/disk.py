@@ -70,6 +70,8 @@ class SimulatedDisk:
         self.root = root.absolute()
         self.operations: list[Operation] = []
         self.free = 1 << 40
+        self.failed_at: int | None = None
+        """How many operations had been recorded when the first one failed."""
         self._real = Disk()
         self._lock = threading.Lock()
         self._fault: _Fault | None = None
@@ -93,6 +95,8 @@ class SimulatedDisk:
             return
         with self._lock:
             if self._fault is not None and self._fault.strikes(kind, relative):
+                if self.failed_at is None:
+                    self.failed_at = len(self.operations)
                 if kind == SYNC:
                     self.operations.append(Operation(SYNC_FAILED, relative))
                 raise OSError(self._fault.error, os.strerror(self._fault.error), str(path))

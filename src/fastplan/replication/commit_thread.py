@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from fastplan.errors import StorageFailed
 from fastplan.replication.contract import BatchHandle
+from fastplan.replication.snapshots import SnapshotRecord
 from fastplan.replication.store import LogStore
 
 _log = logging.getLogger("fastplan.replication")
@@ -21,6 +22,9 @@ _log = logging.getLogger("fastplan.replication")
 _SPACE_CHECK_BYTES = 1 << 20
 _SPACE_CHECK_S = 1.0
 _CHECKPOINT_PASSES = 3
+_LONG = 2
+_TOO_LONG = 4
+"""How many times its limit the write-ahead file may grow before the checkpoint hurries, and before commits wait for it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +39,12 @@ class Proposal:
     handle: BatchHandle
 
 
-Job = Callable[[], None]
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """A snapshot to be recorded, and whom to tell on the event loop."""
+
+    record: SnapshotRecord
+    recorded: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +79,10 @@ class CommitThread:
         self._loop = loop
         self._listener = listener
         self._limits = limits
-        self._queue: queue.SimpleQueue[Proposal | Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Proposal | _Recording | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="fastplan-commit", daemon=True)
         self._checkpointer = _Checkpointer(store)
-        self._held: Proposal | Job | None = None
+        self._held: Proposal | None = None
         self._stopping = False
         self._aborted = False
         self._compacting = False
@@ -88,13 +97,9 @@ class CommitThread:
         """Queue a proposal; proposals are stored in this order."""
         self._queue.put(proposal)
 
-    def run(self, job: Job) -> None:
-        """Queue a job that runs between two flushes, behind what was put before. If it raises, the thread fails."""
-        self._queue.put(job)
-
-    def compact(self) -> None:
-        """Let compaction go on, one step after each flush. For jobs."""
-        self._compacting = True
+    def record_snapshot(self, record: SnapshotRecord, recorded: Callable[[], None]) -> None:
+        """Record a snapshot between two flushes, behind what was put before; compaction follows. Then *recorded* is called on the event loop."""
+        self._queue.put(_Recording(record, recorded))
 
     def stop(self, *, abort: bool = False) -> None:
         """End the thread after everything queued; with *abort*, without it."""
@@ -122,7 +127,7 @@ class CommitThread:
         self._post(lambda: self._listener.closed(error))
 
     def _turn(self) -> None:
-        work, job = self._take()
+        work, recording = self._take()
         if self._aborted:
             self._stopping = True
             return
@@ -136,13 +141,15 @@ class CommitThread:
                 self._store.append(first.term, first.kind, entries, keys)
             self._unmeasured_bytes += sum(proposal.size_bytes for proposal in work)
             self._post(lambda: self._listener.durable(work))
-        if job is not None:
-            job()
+        if recording is not None:
+            self._store.record_snapshot(recording.record)
+            self._compacting = True
+            self._post(recording.recorded)
         self._keep_up(idle=not work)
 
-    def _take(self) -> tuple[list[Proposal], Job | None]:
-        """Return the proposals of the next row, and the job that follows them in the queue."""
-        item = self._held
+    def _take(self) -> tuple[list[Proposal], _Recording | None]:
+        """Return the proposals of the next row, and the snapshot that follows them in the queue."""
+        item: Proposal | _Recording | None = self._held
         self._held = None
         if item is None:
             try:
@@ -166,7 +173,7 @@ class CommitThread:
         return work, item
 
     def _keep_up(self, *, idle: bool) -> None:
-        if self._checkpointer.finished():
+        if self._checkpointer.finished(wait=self._store.checkpoint_due(_TOO_LONG)):
             self._store.finish_checkpoint()
         elif self._store.checkpoint_due() and not self._checkpointer.busy():
             self._checkpointer.begin()
@@ -215,10 +222,11 @@ class _Checkpointer:
     def busy(self) -> bool:
         return self._thread is not None
 
-    def finished(self) -> bool:
-        """Return True once after a checkpoint has ended. Raises what it raised."""
-        if self._thread is None or self._thread.is_alive():
+    def finished(self, *, wait: bool) -> bool:
+        """Return True once after a checkpoint has ended; with *wait*, wait for one under way. Raises what it raised."""
+        if self._thread is None or (self._thread.is_alive() and not wait):
             return False
+        self._thread.join()
         self._thread = None
         if self._error is not None:
             raise self._error
@@ -233,7 +241,7 @@ class _Checkpointer:
         try:
             for _ in range(_CHECKPOINT_PASSES):
                 self._store.checkpoint()
-                if self._store.checkpoint_overdue():
+                if self._store.checkpoint_due(_LONG):
                     break
         except Exception as problem:
             self._error = problem

@@ -62,7 +62,7 @@ class LocalReplicator:
         self._room_wanted: list[asyncio.Future[None]] = []
         self._index_wanted: list[tuple[int, int, asyncio.Future[None]]] = []
         self._wait_numbers = itertools.count()
-        self._jobs: set[asyncio.Future[None]] = set()
+        self._recorded: asyncio.Future[None] | None = None
         self._snapshot_task: asyncio.Task[int] | None = None
         self._snapshot_index = 0
         self._snapshot_problem = ""
@@ -335,9 +335,8 @@ class LocalReplicator:
     def _on_thread_closed(self, error: StorageFailed | None) -> None:
         if not self._ended:
             self._end(error or Closed("the replicator has been stopped"), error)
-        for job in self._jobs:
-            if not job.done():
-                job.set_exception(_copied(self._refusal))
+        if self._recorded is not None and not self._recorded.done():
+            self._recorded.set_exception(_copied(self._refusal))
         self._thread_ended.set()
 
     def _end(self, refusal: ReplicationError, problem: Exception | None) -> None:
@@ -418,33 +417,21 @@ class LocalReplicator:
             )
         except OSError as problem:
             raise StorageFailed(f"cannot write a snapshot to {self._directory.snapshots}: {problem.strerror or problem}") from problem
-        await self._run_job(lambda: self._store.record_snapshot(record))
+        await self._record_snapshot(record)
         self._snapshot_index = index
         return index
 
     def _is_leaving(self) -> bool:
         return self._stopping or self._ended
 
-    async def _run_job(self, job: Callable[[], None]) -> None:
-        """Run *job* in the commit thread, then let compaction follow."""
-        loop = asyncio.get_running_loop()
-        thread = self._thread
-        assert thread is not None
-        done: asyncio.Future[None] = loop.create_future()
-
-        def run() -> None:
-            job()
-            thread.compact()
-            loop.call_soon_threadsafe(_wake, done)
-
-        self._jobs.add(done)
-        try:
-            if self._thread_ended.is_set():
-                raise _copied(self._refusal)
-            thread.run(run)
-            await done
-        finally:
-            self._jobs.discard(done)
+    async def _record_snapshot(self, record: SnapshotRecord) -> None:
+        if self._ended:
+            raise _copied(self._refusal)
+        assert self._thread is not None
+        self._recorded = asyncio.get_running_loop().create_future()
+        recorded = self._recorded
+        self._thread.record_snapshot(record, lambda: _wake(recorded))
+        await recorded
 
 
 async def _in_thread(step: Callable[[], _T]) -> _T:

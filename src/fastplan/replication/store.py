@@ -31,6 +31,7 @@ _COMPACT_STEP_BYTES = 2 << 20
 _COMPACT_STEP_ROWS = 256
 _VACUUM_STEP_PAGES = 256
 _MARKS_KEPT = 256
+_MIN_CHECKPOINT_PAGES = 64
 _ROW_PAGES = 4
 """Pages that a row changes besides those full of payload: page 1, the leaf, the last partial page, the pointer map."""
 
@@ -83,7 +84,7 @@ class LogStore:
         self._checkpointer: Connection | None = None
         self._wal_pages = 0
         self._recorded_files: set[str] = set()
-        self._checkpoint_pages = options.wal_bytes // PAGE_BYTES
+        self._checkpoint_pages = self._least_checkpoint_pages = max(options.wal_bytes // PAGE_BYTES, _MIN_CHECKPOINT_PAGES)
         self._slack_bytes = options.slack_bytes
         self._compact_to = 0
         self._log_bytes = 0
@@ -265,13 +266,9 @@ class LogStore:
 
     # ---- checkpoints ---------------------------------------------------------------------------------------------------------------
 
-    def checkpoint_due(self) -> bool:
-        """Return whether the write-ahead file holds as much as it should."""
-        return self._wal_pages >= self._checkpoint_pages
-
-    def checkpoint_overdue(self) -> bool:
-        """Return whether it holds twice as much. May be asked beside the writer."""
-        return self._wal_pages >= 2 * self._checkpoint_pages
+    def checkpoint_due(self, times: int = 1) -> bool:
+        """Return whether the write-ahead file holds *times* as much as it should. May be asked beside the writer."""
+        return self._wal_pages >= times * self._checkpoint_pages
 
     def checkpoint(self) -> None:
         """Copy what the write-ahead file holds into the database, beside the writer. Raises `StorageFailed`."""
@@ -284,7 +281,7 @@ class LogStore:
         log_pages, copied_pages = self._checkpoint(self._writer)
         self._wal_pages = log_pages - copied_pages
         # Another program that reads the database holds pages back; trying again after every row would not help.
-        self._checkpoint_pages = max(self._options.wal_bytes // PAGE_BYTES, 2 * self._wal_pages)
+        self._checkpoint_pages = max(self._least_checkpoint_pages, 2 * self._wal_pages)
 
     def _checkpoint(self, connection: Connection) -> tuple[int, int]:
         try:

@@ -8,12 +8,15 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcpy, memset
 
-from fastplan.columns._blocks cimport payload
+from fastplan.columns._blocks cimport PAGE_SLOTS, Block, payload
 from fastplan.columns._ids cimport IdIndex, format_key, parse_key
 from fastplan.fit._kernels cimport ASK_IRREGULAR, Ask
 
 cdef enum:
     KEY_CHUNK_SHIFT = 10
+    ROW_BYTES = (ROW_MASK + 1) * sizeof(AllocRow)
+    GROUP_BYTES = (GROUP_MASK + 1) * sizeof(GroupRow)
+    REF_BYTES = (REF_MASK + 1) * sizeof(uint32_t)
 
 
 cdef int grow(void** array, uint32_t* room, uint32_t wanted, size_t item_bytes, int fill) except -1:
@@ -220,11 +223,7 @@ cdef class AllocView:
 
     def __len__(self):
         """Return how many allocations there are."""
-        cdef uint32_t row
-        cdef Py_ssize_t alive = 0
-        for row in range(self.count):
-            alive += not self.row(row).flags & ALLOC_DEAD
-        return alive
+        return self.count - self.dead_count
 
     def find(self, str alloc_id not None):
         """Return the row of an allocation, or -1."""
@@ -375,6 +374,24 @@ cdef class AllocView:
                 out[found] = row
                 found += 1
         return rows[:found]
+
+    def bytes_used(self):
+        """Return the bytes that the table takes, by part. What snapshots hold on to in older blocks is not in it."""
+        cdef AllocMemory memory = self.memory
+        cdef uint64_t pages
+        cdef uint64_t blocks = 0
+        for array, size in ((self.rows, ROW_BYTES), (self.groups, GROUP_BYTES), (self.refs, REF_BYTES)):
+            pages = (array.length + PAGE_SLOTS - 1) // PAGE_SLOTS
+            blocks += array.length * (size + sizeof(Block)) + pages * (PAGE_SLOTS * sizeof(void*) + sizeof(Block))
+        return {
+            "identities": <uint64_t> memory.chunk_count * sizeof(AllocIdentity) << IDENTITY_SHIFT,
+            "rows": blocks,
+            "claims": <uint64_t> memory.claim_chunk_count * sizeof(uint64_t) << CLAIM_SHIFT,
+            "ids": memory.index.bytes_used,
+            "refs": memory.nodes.bytes_used() + memory.evals.bytes_used() + (2 * memory.node_room + memory.eval_room + memory.group_room) * sizeof(uint32_t),
+            "stamps": memory.stamp_room * sizeof(Stamp) + memory.run_room * sizeof(EvalRun),
+            "shapes": memory.shape_room * sizeof(Ask) + memory.version_room * sizeof(uint32_t),
+        }
 
     def group_counts(self, uint32_t group_row):
         """Return ([allocations by client status number], how many are terminal on neither side) of a task group."""

@@ -60,6 +60,7 @@ cdef class AllocTable(AllocView):
         """Return the table as it is now, frozen, in O(1). *pin* must be the newest of its domain, taken after the last write."""
         cdef AllocView view = AllocView.__new__(AllocView)
         view.count = self.count
+        view.dead_count = self.dead_count
         view.generation = self.generation
         view.memory = self.memory
         view.rows = self.rows.view(pin)

@@ -188,6 +188,7 @@ cdef class AllocMemory:
 cdef class AllocView:
     """Allocations as they were when the view was taken. A table is the view of the present."""
     cdef readonly uint32_t count        # identities that the view may see, dead ones included
+    cdef readonly uint32_t dead_count   # of them, those that are deleted
     cdef readonly uint32_t generation   # of the table; row numbers and refs of another generation mean nothing here
     cdef AllocMemory memory
     cdef BlockArray rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from fastplan.errors import Busy, Closed, ReplicationError, StorageFailed
 from fastplan.replication import Committed, Gained, LocalReplicator, Lost, Stopped
+from fastplan.replication.disk import Connection
 from fastplan.testing.disk import SYNC, SYNC_FAILED, WRITE, SimulatedDisk
 from tests.replication.machines import RememberingMachine, replicator
 
@@ -93,6 +95,32 @@ def test_what_was_acknowledged_before_a_failed_flush_survives_a_power_failure(me
         for number, crash in enumerate(crashes):
             crash.write_to(memory_path / str(number))
             assert_prefix_and_nothing_lost(outcomes, await entries_after_restart(memory_path / str(number)))
+
+    asyncio.run(body())
+
+
+def test_pending_entries_fail_at_once_even_if_closing_takes_long(memory_path: Path) -> None:
+    class Stuck(SimulatedDisk):
+        def connect(self, path: Path, *, read_only: bool = False) -> Connection:
+            if self.failed_at is not None:
+                released.wait()
+            return super().connect(path, read_only=read_only)
+
+    released = threading.Event()
+
+    async def body() -> None:
+        disk = Stuck(memory_path / "log")
+        log = replicator(memory_path / "log", RememberingMachine(), disk=disk)
+        await log.start()
+        disk.fail(SYNC, "log.db-wal")
+        async with asyncio.timeout(5):
+            with pytest.raises(StorageFailed):
+                await log.propose(b"x", term=1)
+        stopping = asyncio.create_task(log.stop())
+        await asyncio.sleep(0.05)
+        assert not stopping.done()
+        released.set()
+        await stopping
 
     asyncio.run(body())
 

@@ -51,13 +51,14 @@ class _Recording:
 class CommitListener:
     """Whom the commit thread tells, on the event loop, in the order of the events.
 
-    `durable` gets the proposals of one flush; `space_low` whether the disk is nearly full; `closed` comes last, when files and lock are
-    released, with the error that ended the thread or None.
+    `durable` gets the proposals of one flush; `space_low` whether the disk is nearly full; `failed` what ended the thread, at once;
+    `closed` comes last, when files and lock are released.
     """
 
     durable: Callable[[list[Proposal]], None]
     space_low: Callable[[bool], None]
-    closed: Callable[[StorageFailed | None], None]
+    failed: Callable[[StorageFailed], None]
+    closed: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +108,29 @@ class CommitThread:
         self._queue.put(None)
 
     def _run(self) -> None:
-        error: StorageFailed | None = None
+        failed = False
         try:
             self._store.hold_reserve()
             self._measure()
             while not self._stopping:
                 self._turn()
-        except StorageFailed as problem:
-            error = problem
         except Exception as problem:
-            _log.exception("the commit thread failed")
+            failed = True
+            self._report(problem)
+        self._checkpointer.stop()
+        self._store.close(failed=failed)
+        self._release()
+        self._post(self._listener.closed)
+
+    def _report(self, problem: Exception) -> None:
+        """Say at once that the thread has failed: closing files on a bad disk may take long."""
+        error = problem
+        if not isinstance(error, StorageFailed):
+            _log.error("the commit thread failed", exc_info=problem)
             error = StorageFailed(f"the commit thread failed: {problem}")
             error.__cause__ = problem
-        if error is not None:
-            _log.error("the log has stopped: %s", error)
-        self._checkpointer.stop()
-        self._store.close(failed=error is not None)
-        self._release()
-        self._post(lambda: self._listener.closed(error))
+        _log.error("the log has stopped: %s", error)
+        self._post(lambda: self._listener.failed(error))
 
     def _turn(self) -> None:
         work, recording = self._take()

@@ -90,7 +90,7 @@ class LocalReplicator:
                 self._store,
                 self._directory.release,
                 asyncio.get_running_loop(),
-                CommitListener(self._on_durable, self._on_space_low, self._on_thread_closed),
+                CommitListener(self._on_durable, self._on_space_low, self._on_thread_failed, self._on_thread_closed),
                 self._settings.commit_limits(),
             )
             self._thread.start()
@@ -332,9 +332,13 @@ class LocalReplicator:
             self._start_snapshot()
         self._wake_room_wanted()
 
-    def _on_thread_closed(self, error: StorageFailed | None) -> None:
+    def _on_thread_failed(self, error: StorageFailed) -> None:
         if not self._ended:
-            self._end(error or Closed("the replicator has been stopped"), error)
+            self._end(error, error)
+
+    def _on_thread_closed(self) -> None:
+        if not self._ended:
+            self._end(Closed("the replicator has been stopped"), None)
         if self._recorded is not None and not self._recorded.done():
             self._recorded.set_exception(_copied(self._refusal))
         self._thread_ended.set()

@@ -220,23 +220,26 @@ class Cluster:
         """The shapes with their templates, by number."""
         return [shape_of(self.resources(0, _specimen(number)))[0] for number in range(_PLAIN_SHAPES + _PINNED_SHAPES + _GPU_SHAPES)]
 
-    def empty_store(self) -> StateStore:
-        """Return a state with the nodes and jobs, and no allocations."""
+    def empty_store(self, index: int = FIRST_INDEX) -> StateStore:
+        """Return a state with the nodes and jobs, written at *index*, and no allocations."""
         store = StateStore()
         # So many new records that nothing points back to: looking for cycles among them would take most of the time.
         with store.batch(), uncollected():
             for job in self.jobs():
-                store.upsert_job(FIRST_INDEX, job)
+                store.upsert_job(index, job)
             for node in self.nodes():
                 store.put_node(node)
-            store.touch(FIRST_INDEX, "nodes")
+            store.touch(index, "nodes")
         return store
 
-    def store(self) -> StateStore:
-        """Return a state with all allocations, written as columns in batches of 1,000, slot by slot over the nodes in random order."""
-        store = self.empty_store()
+    def store(self, index: int | None = None) -> StateStore:
+        """Return a state with all allocations, written as columns in batches of 1,000, slot by slot over the nodes in random order.
+
+        Everything is written at *index*, or else each batch at one of its own from `FIRST_INDEX` on.
+        """
+        store = self.empty_store(FIRST_INDEX if index is None else index)
         for number, columns in enumerate(self.batches(store, range(self.allocs_per_node)), 1):
-            store.insert_rows(FIRST_INDEX + number, number, *columns)
+            store.insert_rows(FIRST_INDEX + number if index is None else index, number, *columns)
         return store
 
     def batches(self, store: StateStore, slots: range, *, size: int = 1_000, ids: NDArray[numpy.uint8] | None = None) -> Iterator[AllocColumns]:
@@ -256,7 +259,7 @@ class Cluster:
                 nodes = order[start : start + size]
                 numbers = slot * self.node_count + nodes
                 jobs = numbers % self.job_count
-                shape, offsets, claims = self._claims(nodes, slot)
+                shape, offsets, claims = self.claims(nodes, slot)
                 yield AllocColumns(
                     ids=self._ids[numbers] if ids is None else ids[numbers - slots.start * self.node_count],
                     node_rows=row_of[nodes],
@@ -272,7 +275,7 @@ class Cluster:
 
     def slot_amounts(self, slot: int) -> NDArray[numpy.int64]:
         """Return what the allocations of one slot ask: int64 (3, nodes), MHz, MiB of memory and MiB of disk."""
-        shape, _, _ = self._claims(numpy.arange(self.node_count), slot)
+        shape, _, _ = self.claims(numpy.arange(self.node_count), slot)
         table = numpy.array([amounts(number) for number in range(_PLAIN_SHAPES + _PINNED_SHAPES + _GPU_SHAPES)], numpy.int64)
         return numpy.ascontiguousarray(table[shape].T)
 
@@ -284,8 +287,11 @@ class Cluster:
     def _address_claims(self) -> NDArray[numpy.uint64]:
         return numpy.array([port_claim(self.address(node), 0) for node in range(self.node_count)], numpy.uint64)
 
-    def _claims(self, nodes: NDArray[numpy.int64], slot: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.uint32], NDArray[numpy.uint64]]:
-        """Return shape numbers, offsets and claims of one slot on several nodes: the same as `place` says, as columns."""
+    def claims(self, nodes: NDArray[numpy.int64], slot: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.uint32], NDArray[numpy.uint64]]:
+        """Return shape numbers, offsets and claims of one slot on several nodes: the same as `place` says, as columns.
+
+        *nodes*: int64 (n). Shapes: int64 (n). Offsets: uint32 (n + 1) into the claims, uint64, which are in slot order.
+        """
         turn, octave = slot % 8, slot // 8
         pick = self._shape_seed[nodes] + 7 * slot
         shape = pick % _PLAIN_SHAPES

@@ -6,7 +6,7 @@ allocations in the same order give the same bytes, whatever has been deleted in 
 
 import numpy
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 

@@ -281,9 +281,10 @@ cdef class AllocTable(AllocView):
     # --- writing many rows ----------------------------------------------------------------------------------------
 
     def insert_rows(
-        self, const uint32_t[::1] stamps not None, const uint8_t[:, ::1] ids not None, const uint32_t[::1] node_refs not None, const uint32_t[::1] group_rows not None,
-        const uint32_t[::1] job_version_rows not None, const uint32_t[::1] eval_refs not None, const uint32_t[::1] shape_rows not None,
-        const int32_t[::1] name_index not None, const uint8_t[::1] client_status not None, const uint32_t[::1] claim_offsets not None, const uint64_t[::1] claims not None, *,
+        self, const uint32_t[::1] stamps not None, const uint8_t[:, ::1] ids not None, const uint32_t[::1] node_refs not None,
+        const uint32_t[::1] group_rows not None, const uint32_t[::1] job_version_rows not None, const uint32_t[::1] eval_refs not None,
+        const uint32_t[::1] shape_rows not None, const int32_t[::1] name_index not None, const uint8_t[::1] client_status not None,
+        const uint32_t[::1] claim_offsets not None, const uint64_t[::1] claims not None, *,
         const uint8_t[::1] desired_status=None, const uint8_t[::1] irregular=None, const uint32_t[::1] extras=None, const uint32_t[::1] notes=None,
         const uint32_t[::1] create_stamps=None, const uint32_t[::1] alloc_modify_stamps=None,
     ):
@@ -291,7 +292,8 @@ cdef class AllocTable(AllocView):
 
         Every array has n entries; all but `ids` (n, 16), `node_refs` and `claim_offsets` (n + 1) may have one entry for all. Claims of row i are
         `claims[claim_offsets[i]:claim_offsets[i + 1]]`, in slot order of its shape, volumes behind. `extras` and `notes`: NO_ROW for none.
-        Stamps are numbers from `stamp`; the create and alloc-modify stamps are the same if left out. `irregular`: not 0 where only the ordered reference can judge.
+        Stamps are numbers from `stamp`; the create and alloc-modify stamps are the same if left out. `irregular`: not 0 where only the ordered reference
+        can judge.
 
         Raises ValueError for arrays that do not belong together, StateError for a number that does not exist or an id that is stored already; then
         nothing has been inserted.
@@ -304,9 +306,7 @@ cdef class AllocTable(AllocView):
         cdef AllocIdentity* identity
         cdef AllocRow* entry
         cdef GroupRow* group
-        cdef uint32_t node_row, ref, last_eval
-        cdef Ask ask
-        cdef uint32_t one = NONE
+        cdef uint32_t ref
         check_width(ids)
         check_length("node_refs", node_refs.shape[0], n, False)
         check_length("claim_offsets", claim_offsets.shape[0], n + 1, False)
@@ -323,7 +323,8 @@ cdef class AllocTable(AllocView):
             raise MemoryError("no room for more allocations")
         # How far each array advances from row to row: 0 where one entry stands for all.
         cdef Py_ssize_t d_stamp = stamps.shape[0] > 1, d_group = group_rows.shape[0] > 1, d_version = job_version_rows.shape[0] > 1
-        cdef Py_ssize_t d_eval = eval_refs.shape[0] > 1, d_shape = shape_rows.shape[0] > 1, d_name = name_index.shape[0] > 1, d_client = client_status.shape[0] > 1
+        cdef Py_ssize_t d_eval = eval_refs.shape[0] > 1, d_shape = shape_rows.shape[0] > 1, d_name = name_index.shape[0] > 1
+        cdef Py_ssize_t d_client = client_status.shape[0] > 1
         cdef Py_ssize_t d_desired = 0, d_irregular = 0, d_extra = 0, d_note = 0, d_create = 0, d_alloc = 0
         if desired_status is not None:
             check_length("desired_status", desired_status.shape[0], n, True)
@@ -352,8 +353,12 @@ cdef class AllocTable(AllocView):
                 raise StateError(f"row {i}: evaluation ref {eval_refs[i * d_eval]} does not exist")
             if client_status[i * d_client] >= CLIENT_STATUSES or (desired_status is not None and desired_status[i * d_desired] > DESIRED_EVICT):
                 raise StateError(f"row {i}: no such status")
-            if stamps[i * d_stamp] >= memory.stamp_count:
-                raise StateError(f"row {i}: stamp {stamps[i * d_stamp]} does not exist")
+            if (
+                stamps[i * d_stamp] >= memory.stamp_count
+                or create_stamps is not None and create_stamps[i * d_create] >= memory.stamp_count
+                or alloc_modify_stamps is not None and alloc_modify_stamps[i * d_alloc] >= memory.stamp_count
+            ):
+                raise StateError(f"row {i}: no such stamp")
             self.check_claims(i, claim_offsets, claims)
             if group_rows[i * d_group] >= memory.group_room:
                 if group_rows[i * d_group] == NONE:
@@ -413,8 +418,8 @@ cdef class AllocTable(AllocView):
             entry.job_version_row = job_version_rows[i * d_version]
             entry.eval_ref = eval_refs[i * d_eval]
             entry.shape_row = shape_rows[i * d_shape]
-            entry.extra = extras[i * d_extra] if extras is not None else one
-            entry.note = notes[i * d_note] if notes is not None else one
+            entry.extra = extras[i * d_extra] if extras is not None else <uint32_t> NONE
+            entry.note = notes[i * d_note] if notes is not None else <uint32_t> NONE
             memory.store_claims(entry, &claims[claim_offsets[i]] if claim_offsets[i + 1] > claim_offsets[i] else NULL, claim_offsets[i + 1] - claim_offsets[i])
             self.use_version(entry.job_version_row, 1)
             self.note_eval(entry.eval_ref, row)
@@ -519,7 +524,10 @@ cdef class AllocTable(AllocView):
             self.prefetch_ahead(rows, i)
             self.set_status(rows[i], KEEP, statuses[i if statuses.shape[0] > 1 else 0], stamps[i if stamps.shape[0] > 1 else 0], NONE, NONE)
 
-    def stop_rows(self, const uint32_t[::1] stamps not None, const uint32_t[::1] rows not None, const uint32_t[::1] notes not None, const uint8_t[::1] client_status not None):
+    def stop_rows(
+        self, const uint32_t[::1] stamps not None, const uint32_t[::1] rows not None, const uint32_t[::1] notes not None,
+        const uint8_t[::1] client_status not None,
+    ):
         """Tell allocations to stop (plan-apply 5.4, 6.10). rows uint32 (n); the others have 1 or n entries.
 
         *notes*: number of the stop note. *client_status*: a number, or 255 to keep what the client said last.
@@ -566,10 +574,11 @@ cdef class AllocTable(AllocView):
         cdef AllocIdentity* identity
         cdef AllocRow* entry
         cdef GroupRow* group
-        cdef uint32_t offsets[2]
         self.check_row(row)
-        if shape_row >= memory.shape_count or client >= CLIENT_STATUSES or desired > DESIRED_EVICT or max(modify_stamp, alloc_modify_stamp) >= memory.stamp_count:
-            raise StateError(f"allocation row {row}: no such shape, status or stamp")
+        if shape_row >= memory.shape_count or client >= CLIENT_STATUSES or desired > DESIRED_EVICT:
+            raise StateError(f"allocation row {row}: no such shape or status")
+        if modify_stamp >= memory.stamp_count or alloc_modify_stamp >= memory.stamp_count:
+            raise StateError(f"allocation row {row}: no such stamp")
         if eval_ref != NONE and eval_ref >= memory.evals.count:
             raise StateError(f"allocation row {row}: evaluation ref {eval_ref} does not exist")
         if claims.shape[0] > CLAIMS_MAX:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +76,7 @@ def test_a_power_failure_at_any_operation_loses_nothing_acknowledged(memory_path
         recovered.check(least, most)
         recovered.append(2)
         recovered.close()
+        shutil.rmtree(root)
     assert len(seen) > 150
 
 
@@ -100,6 +102,7 @@ def test_the_log_goes_on_after_a_crash_in_the_middle_of_recovering(memory_path: 
                 recovered = OpenStore(place)
                 recovered.check(least, last)
                 recovered.close()
+                shutil.rmtree(place)
 
 
 def _lay_out(disk: SimulatedDisk, crash: Crash) -> None:

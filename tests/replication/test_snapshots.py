@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -298,6 +299,7 @@ def test_a_crash_in_each_step_of_a_snapshot_under_load(memory_path: Path) -> Non
             assert again.log == machine.log[: len(again.log)]
             assert not again.log or again.log[-1][0] >= least
             await recovered.stop()
+            shutil.rmtree(root)
             checked += 1
         assert checked > 60
         return acknowledged

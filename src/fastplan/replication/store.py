@@ -164,8 +164,12 @@ class LogStore:
 
     def _connect_writer(self) -> Connection:
         writer = self._disk.connect(self._directory.database)
-        for pragma in ("synchronous=FULL", "fullfsync=ON", "checkpoint_fullfsync=ON", "wal_autocheckpoint=0", "secure_delete=OFF", "cache_size=-16384"):
-            writer.execute(f"PRAGMA {pragma}").fetchall()
+        try:
+            for pragma in ("synchronous=FULL", "fullfsync=ON", "checkpoint_fullfsync=ON", "wal_autocheckpoint=0", "secure_delete=OFF", "cache_size=-16384"):
+                writer.execute(f"PRAGMA {pragma}").fetchall()
+        except BaseException:
+            writer.close()
+            raise
         return writer
 
     def _remove_leftovers(self) -> None:

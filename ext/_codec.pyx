@@ -467,7 +467,7 @@ cdef int put_shape(Writer* out, object shape) except -1:
 
 
 # What numbers of this process stand for, as it stands in entries, both ways. Numbers never change, so neither do these.
-cdef dict subjects_known = {}
+cdef list subjects_known = []       # by number
 cdef dict numbers_known = {}
 
 
@@ -476,12 +476,14 @@ cdef bytes subject_of(uint32_t number, text_of):
 
     1: a text. 3: vendor, type and name of a device group.
     """
-    cdef bytes known = subjects_known.get(number)
+    cdef bytes known = subjects_known[number] if number < <size_t> len(subjects_known) else None
     cdef Writer out = Writer(NULL, 0, 0)
     cdef uint8_t parts = 1
     if known is not None:
         return known
     found = text_of(number)
+    while <size_t> len(subjects_known) <= number:
+        subjects_known.append(None)
     try:
         if isinstance(found, str):
             put(&out, &parts, 1)

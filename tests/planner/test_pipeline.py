@@ -543,3 +543,30 @@ def test_what_rests_on_a_refused_plan_is_refused_too() -> None:
         assert placed((await answers(site.send({"F": [alloc("b")]})))[0]) == {"F": ["b"]}
 
     site.run(run())
+
+
+def test_a_defect_leaves_nobody_waiting(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(delay_s=lambda: 5.0)
+
+    async def run() -> None:
+        first = site.send({"F": [alloc("a")]})
+        await asyncio.sleep(1)
+        pipeline = site.applier.pipeline
+        verify = pipeline._view.verify
+
+        def broken(plans: Any, group: Any) -> Any:
+            if any(plan.priority == 13 for plan in plans):
+                raise ZeroDivisionError("by zero")
+            return verify(plans, group)
+
+        monkeypatch.setattr(pipeline._view, "verify", broken)
+        results = await answers(first, site.send({"G": [alloc("b")]}, Priority=13), site.send({"G": [alloc("c")]}, SnapshotIndex=99))
+        assert placed(results[0]) == {"F": ["a"]}
+        assert str(results[1]) == "the plan applier failed: by zero"
+        assert str(results[2]) == "plan queue flushed"
+        assert not site.applier.queue.enabled
+        site.applier.lead(site.log.term)
+        assert placed(await site.send({"G": [alloc("d")]})) == {"G": ["d"]}
+
+    site.run(run())
+    assert any(record.levelno == logging.ERROR for record in caplog.records)

@@ -173,7 +173,12 @@ class Applier:
 
     def _drive(self, pipeline: Pipeline, step: Callable[[], None]) -> None:
         """Let a pipeline work, then arrange for it to be called when there is more to do."""
-        step()
+        try:
+            step()
+        except Exception as error:
+            # A defect: nothing may be verified on a view that is not understood any more, and nobody may be left waiting.
+            logger.exception("the plan applier failed")
+            pipeline.abandon(error)
         for batch in pipeline.in_flight:
             if id(batch) not in self._watched:
                 self._watched.add(id(batch))
@@ -181,8 +186,8 @@ class Applier:
         if pipeline is not self.pipeline:
             return
         if pipeline.stopped:
-            # The log said that this leadership is over before its event arrived.
-            logger.warning("the plan pipeline of term %d has stopped: the log takes no more entries", pipeline.term)
+            # The log said so before the event that ends this leadership arrived, or something failed.
+            logger.warning("the plan pipeline of term %d has stopped", pipeline.term)
             self.step_down()
             return
         if pipeline.needs_barrier or pipeline.needs_room:
@@ -226,11 +231,4 @@ class Applier:
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            # A defect: nothing may be verified on a view that is not understood any more.
-            logger.error("the plan applier failed", exc_info=task.exception())
-            self.step_down()
+        task.add_done_callback(self._tasks.discard)

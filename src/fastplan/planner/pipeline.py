@@ -190,6 +190,8 @@ class Pipeline:
         self._ahead = self._new_batch()
         self._ahead_changes = 0
         self._again: list[Pending] = []
+        # Plans that were taken and of which nobody knows yet where they belong.
+        self._taken: list[Pending] = []
         # Plans that need an index which committed state has not reached: (index, order, deadline, plan).
         self._parked: list[tuple[int, int, float, Pending]] = []
         self._parked_count = 0
@@ -220,16 +222,25 @@ class Pipeline:
 
     def stop(self) -> None:
         """End with this leadership: whatever was not sent is flushed, whatever was sent is answered when its outcome is known."""
-        if self.stopped:
-            return
-        self._collect()
+        if not self.stopped:
+            self._collect()
+            self._flush()
+
+    def abandon(self, error: Exception) -> None:
+        """End after a defect: nobody may be left waiting for an answer. What was sent is answered when its outcome is known."""
+        taken, self._taken = self._taken, []
+        self._flush()
+        for pending in taken:
+            if not pending.answered:
+                pending.answer(None, PlanError(f"the plan applier failed: {error}"))
+
+    def _flush(self) -> None:
         self.stopped = True
-        ahead = self._ahead
-        self._view.drop(ahead.group)
+        ahead, self._ahead = self._ahead, self._new_batch()
         flushed = [*self._again, *ahead.plans, *(pending for pending, _ in ahead.deferred), *(parked[3] for parked in self._parked)]
         self._again = []
         self._parked = []
-        self._ahead = self._new_batch()
+        self._view.drop(ahead.group)
         for pending in flushed:
             pending.answer(None, QueueDisabled("plan queue flushed"))
 
@@ -267,7 +278,9 @@ class Pipeline:
         reached = self._view.latest_index()
         ready = [pending for pending in (*again, *fresh) if pending.plan.snapshot_index <= reached or self._park(pending)]
         if ready:
+            self._taken = ready
             self._verify(ready)
+            self._taken = []
         return True
 
     def _verify(self, ready: list[Pending]) -> None:

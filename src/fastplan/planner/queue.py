@@ -40,7 +40,7 @@ class PendingPlan(Generic[P]):
     a plan without one, None until somebody has worked it out.
     """
 
-    __slots__ = ("_error", "_listeners", "_result", "answered", "enqueued_s", "key", "plan")
+    __slots__ = ("_error", "_listeners", "_loop", "_result", "_waiter", "answered", "enqueued_s", "key", "plan")
 
     def __init__(self, plan: P, enqueued_s: float) -> None:
         self.plan = plan
@@ -49,6 +49,9 @@ class PendingPlan(Generic[P]):
         self.answered = False
         self._result: Any = None
         self._error: BaseException | None = None
+        # The first waiter on an event loop; nearly always the only one, so it needs no list.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._listeners: list[Callable[[], None]] | None = None
 
     def answer(self, result: Any, error: BaseException | None = None) -> None:
@@ -61,6 +64,8 @@ class PendingPlan(Generic[P]):
             self.answered = True
             listeners = self._listeners
             self._listeners = None
+        if self._waiter is not None and self._loop is not None:
+            _wake(self._loop, self._waiter)
         if listeners is not None:
             for listener in listeners:
                 listener()
@@ -92,11 +97,14 @@ class PendingPlan(Generic[P]):
             return True
 
     def __await__(self) -> Generator[Any, None, Any]:
-        if not self.answered:
-            loop = asyncio.get_running_loop()
-            waiter: asyncio.Future[None] = loop.create_future()
-            if self.add_listener(lambda: _wake(loop, waiter)):
-                yield from waiter
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        with _answer_lock:
+            waits = not self.answered
+            if waits and self._waiter is None:
+                self._loop, self._waiter = loop, waiter
+        if waits and (self._waiter is waiter or self.add_listener(lambda: _wake(loop, waiter))):
+            yield from waiter
         return self.result()
 
 

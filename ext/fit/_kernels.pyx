@@ -90,7 +90,7 @@ cdef bint is_held(const uint64_t* claims, uint32_t count, uint64_t claim, const 
     return not volume or claim & CLAIM_EXCLUSIVE != 0 or held_exclusively != 0
 
 
-cdef uint32_t check_claims(const NodeRow* row, const Ask* ask, const Ask* release, const Ask* prior, uint32_t rules) noexcept nogil:
+cdef uint32_t check_claims(const NodeRow* row, const Ask* ask, uint64_t possible_bits, const Ask* release, const Ask* prior, uint32_t rules) noexcept nogil:
     """Bits of the steps that single claims fail."""
     cdef const uint64_t* node_claims = claims_of(row)
     cdef const Supply* supply = row.supply
@@ -99,14 +99,13 @@ cdef uint32_t check_claims(const NodeRow* row, const Ask* ask, const Ask* releas
     cdef uint64_t claim
     cdef uint64_t kind
     cdef bint physical = rules & RULE_PHYSICAL != 0
-    cdef bint filtered = row.flags & ROW_FILTERED != 0
     cdef bint reserved = row.flags & ROW_HAS_RESERVED != 0
-    cdef bint reserved_filtered = filtered and row.flags & ROW_RESERVED_FILTERED != 0
+    cdef bint reserved_filtered = row.flags & (ROW_FILTERED | ROW_RESERVED_FILTERED) == ROW_FILTERED | ROW_RESERVED_FILTERED
     cdef bint possible
     for index in range(ask.claims_count):
         claim = ask.claims[index]
         kind = claim >> KIND_SHIFT
-        possible = not filtered or filter_has(node_claims, row.claims_capacity, claim >> CLAIM_FLAG_BITS)
+        possible = (possible_bits >> (index if index < 63 else 63)) & 1
         if kind == KIND_PORT:
             if claim & CLAIM_IGNORES:
                 continue
@@ -137,6 +136,12 @@ cdef uint32_t check_claims(const NodeRow* row, const Ask* ask, const Ask* releas
 
 
 cdef int32_t check_row(const NodeRow* row, const Ask* ask, const Ask* release, const Ask* prior, uint32_t rules) noexcept nogil:
+    return check_possible(row, ask, possible_claims(row, ask) if ask.claims_count else 0, release, prior, rules)
+
+
+cdef int32_t check_possible(
+    const NodeRow* row, const Ask* ask, uint64_t possible, const Ask* release, const Ask* prior, uint32_t rules
+) noexcept nogil:
     cdef int64_t cpu_mhz = row.free_cpu_mhz - ask.cpu_mhz
     cdef int64_t memory_mib = row.free_memory_mib - ask.memory_mib
     cdef int64_t disk_mib = row.free_disk_mib - ask.disk_mib
@@ -171,7 +176,7 @@ cdef int32_t check_row(const NodeRow* row, const Ask* ask, const Ask* release, c
         | FAIL_NODE_PORTS * <uint32_t>((row.flags & ROW_PORTS_UNUSABLE) != 0)
     )
     if ask.claims_count:
-        failed |= check_claims(row, ask, release, prior, rules)
+        failed |= check_claims(row, ask, possible, release, prior, rules)
     return REASONS[FASTPLAN_FIRST_BIT(failed)] if failed else 0
 
 
@@ -204,6 +209,8 @@ cdef class AskNumbers:
         for i in range(self.ask.claims_count):
             if self.ask.claims[i] & CLAIM_IGNORES and self.ask.claims[i] >> KIND_SHIFT == KIND_PORT:
                 self.ask.flags |= ASK_IGNORES
+            if self.ask.claims[i] >> KIND_SHIFT != KIND_PORT:
+                self.ask.flags |= ASK_NEEDS_SUPPLY
 
     @property
     def irregular(self):

@@ -10,10 +10,10 @@ from libc.string cimport memcpy
 
 from fastplan.columns._blocks cimport PAGE_SHIFT, PAGE_SLOTS, Block, BlockArray, payload
 from fastplan.fit._kernels cimport (
-    ASK_IRREGULAR, CLAIM_EXCLUSIVE, CLAIM_FLAG_BITS, CLAIM_IGNORES, CLAIM_STOPPING, KIND_CORE, KIND_DEVICE, KIND_PORT, KIND_SHIFT,
+    ASK_IRREGULAR, ASK_NEEDS_SUPPLY, CLAIM_EXCLUSIVE, CLAIM_FLAG_BITS, CLAIM_IGNORES, CLAIM_STOPPING, KIND_CORE, KIND_DEVICE, KIND_PORT, KIND_SHIFT,
     ROW_FILTERED, ROW_HAS_RESERVED, ROW_INELIGIBLE, ROW_PRESENT, ROW_READY, RULE_CHECK_DEVICES, RULE_PHYSICAL,
     SLOW, SUBJECT_SHIFT, Ask, AskNumbers, NodeRow, Supply, check_row, claims_of, filter_has, filter_line, is_member, is_reserved,
-    lower_bound,
+    check_possible, lower_bound, possible_claims,
 )
 from fastplan.fit._nodes cimport ROW_SHIFT, NodeTable
 
@@ -46,9 +46,11 @@ cdef enum:
     NODE_MISSING = 10
 
     RING = 64               # rows under way between memory and check
-    SLOTS_AHEAD = 56        # how far ahead the directory is fetched,
-    ROWS_AHEAD = 36         # the rows,
-    CLAIMS_AHEAD = 16       # and their filters
+    SLOTS_AHEAD = 60        # how far ahead the directory is fetched,
+    ROWS_AHEAD = 46         # the rows,
+    FILTERS_AHEAD = 26      # their filters,
+    CLAIMS_AHEAD = 6        # and what the filters do not rule out
+    CLAIM_LINES = 16        # of a node that are fetched at most
     CHUNK = 256             # nodes scored at a time
     STATIC_MAX = 64         # static ports of a group that a kernel handles
 
@@ -97,13 +99,26 @@ cdef class AskBatch:
         return self.count
 
 
-cdef inline void prefetch_claims(const NodeRow* row, const Ask* ask) noexcept nogil:
-    """Fetch the words of the filter that the ask will look at."""
+cdef inline void prefetch_filter(const NodeRow* row, const Ask* ask) noexcept nogil:
+    """Fetch the lines of the filter that the ask will look at, and the supply if it will."""
     cdef const uint64_t* claims = claims_of(row)
     cdef uint32_t i
     if row.flags & ROW_FILTERED:
         for i in range(ask.claims_count if ask.claims_count < 4 else <uint32_t> 4):
             FASTPLAN_PREFETCH(claims + filter_line(ask.claims[i] >> CLAIM_FLAG_BITS, row.claims_capacity))
+    if ask.flags & ASK_NEEDS_SUPPLY:
+        FASTPLAN_PREFETCH(row.supply)
+
+
+cdef inline void prefetch_claims(const NodeRow* row) noexcept nogil:
+    """Fetch the claims, or where a search among very many begins."""
+    cdef const char* claims = <const char*> claims_of(row)
+    cdef uint32_t lines = (row.claims_count >> 3) + 1
+    cdef uint32_t step = 1 if lines <= CLAIM_LINES else lines // CLAIM_LINES
+    cdef uint32_t line = 0
+    while line < lines:
+        FASTPLAN_PREFETCH(claims + (<size_t> line << 6))
+        line += step
 
 
 cdef inline void prefetch_slot(BlockArray blocks, int64_t block) noexcept nogil:
@@ -114,6 +129,8 @@ cdef inline void prefetch_slot(BlockArray blocks, int64_t block) noexcept nogil:
 cdef Py_ssize_t check_many(NodeTable table, const int64_t* rows, Py_ssize_t count, const Ask* asks, Py_ssize_t step, uint32_t rules, int8_t* codes) noexcept nogil:
     """Write the verdicts; return the position of a row beyond the table, or -1. Rows arrive in the cache before they are needed."""
     cdef RowPointer[RING] ring
+    cdef uint64_t[RING] possible
+    cdef uint64_t bits
     cdef const NodeRow* row
     cdef Py_ssize_t i
     cdef uint64_t row_count = table.row_count
@@ -128,11 +145,20 @@ cdef Py_ssize_t check_many(NodeTable table, const int64_t* rows, Py_ssize_t coun
             FASTPLAN_PREFETCH(row)
             if not rules & RULE_PHYSICAL:
                 FASTPLAN_PREFETCH(<const char*> row + 64)
+        if 0 <= i + FILTERS_AHEAD < count:
+            prefetch_filter(ring[(i + FILTERS_AHEAD) & (RING - 1)], asks + (i + FILTERS_AHEAD) * step)
         if 0 <= i + CLAIMS_AHEAD < count:
-            prefetch_claims(ring[(i + CLAIMS_AHEAD) & (RING - 1)], asks + (i + CLAIMS_AHEAD) * step)
+            row = ring[(i + CLAIMS_AHEAD) & (RING - 1)]
+            bits = possible_claims(row, asks + (i + CLAIMS_AHEAD) * step) if asks[(i + CLAIMS_AHEAD) * step].claims_count else 0
+            possible[(i + CLAIMS_AHEAD) & (RING - 1)] = bits
+            if bits:
+                prefetch_claims(row)
         if i >= 0:
             row = ring[i & (RING - 1)]
-            codes[i] = <int8_t> check_row(row, asks + i * step, NULL, NULL, rules) if row.flags & ROW_PRESENT else NODE_MISSING
+            if row.flags & ROW_PRESENT:
+                codes[i] = <int8_t> check_possible(row, asks + i * step, possible[i & (RING - 1)], NULL, NULL, rules)
+            else:
+                codes[i] = NODE_MISSING
     return -1
 
 
@@ -605,7 +631,7 @@ def copies_of(NodeTable table not None, ask not None, uint32_t rules, bint ready
                 FASTPLAN_PREFETCH(row)
                 FASTPLAN_PREFETCH(<const char*> row + 64)
             if literal != NULL and i + 8 < table.row_count:
-                prefetch_claims(table.row_at(i + 8), literal)
+                prefetch_filter(table.row_at(i + 8), literal)
             row = table.row_at(i)
             if not is_candidate(row, ready_only):
                 copies[i] = 0

@@ -60,6 +60,8 @@ cdef enum:
     ASK_IRREGULAR = 1           # only the reference can decide
     ASK_IGNORES = 2             # some claim has CLAIM_IGNORES: once accepted, the node may be irregular, so a `prior` that contains it must be ASK_IRREGULAR
 
+    ASK_NEEDS_SUPPLY = 4        # a hint, that some claim is not on a port: whoever fetches memory ahead fetches the supply too
+
 # The rules of one check.
 cdef enum:
     RULE_PHYSICAL = 1           # count what is told to stop until its client is terminal; without it: the desired sums, stopping claims ignored
@@ -141,6 +143,11 @@ cdef class AskNumbers:
 # With ROW_FILTERED the claims of the row must lie behind their filter as described below; a row built by hand leaves the flag out.
 cdef int32_t check_row(const NodeRow* row, const Ask* ask, const Ask* release, const Ask* prior, uint32_t rules) noexcept nogil
 
+# The second of two steps, for whoever checks many rows and wants its memory to be there: *possible* comes from `possible_claims` below.
+cdef int32_t check_possible(
+    const NodeRow* row, const Ask* ask, uint64_t possible, const Ask* release, const Ask* prior, uint32_t rules
+) noexcept nogil
+
 # First position whose key is not below `key` (a claim without flags, shifted right by CLAIM_FLAG_BITS).
 cdef uint32_t lower_bound(const uint64_t* claims, uint32_t count, uint64_t key) noexcept nogil
 
@@ -196,3 +203,14 @@ cdef inline void filter_add(uint64_t* claims, uint32_t capacity, uint64_t key) n
     line[(mixed >> 15) & 7] |= <uint64_t> 1 << ((mixed >> 9) & 63)
     line[(mixed >> 24) & 7] |= <uint64_t> 1 << ((mixed >> 18) & 63)
     line[(mixed >> 33) & 7] |= <uint64_t> 1 << ((mixed >> 27) & 63)
+
+
+cdef inline uint64_t possible_claims(const NodeRow* row, const Ask* ask) noexcept nogil:
+    """Bits of the claims of the ask that the row's filter does not rule out; the last bit stands for all from the 64th on."""
+    cdef uint64_t possible = 0
+    cdef uint32_t i
+    if not row.flags & ROW_FILTERED:
+        return ~possible
+    for i in range(ask.claims_count):
+        possible |= <uint64_t> filter_has(claims_of(row), row.claims_capacity, ask.claims[i] >> CLAIM_FLAG_BITS) << (i if i < 63 else 63)
+    return possible

@@ -58,7 +58,7 @@ def short_run(root: Path) -> Run:
     return run
 
 
-@pytest.mark.parametrize(("subsets", "seed"), [(12, 1), pytest.param(200, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("subsets", "seed"), [(5, 1), pytest.param(200, 2, marks=pytest.mark.slow)])
 def test_a_power_failure_at_any_operation_loses_nothing_acknowledged(memory_path: Path, subsets: int, seed: int) -> None:
     run = short_run(memory_path / "disk")
     rng = random.Random(seed)

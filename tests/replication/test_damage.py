@@ -67,7 +67,7 @@ def refused(root: Path) -> Corrupt:
     return caught.value
 
 
-@pytest.mark.parametrize("step", [211, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [509, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("tail", ["cut", "zeros", "garbage"])
 def test_a_torn_last_commit_is_dropped_unless_it_was_acknowledged(memory_path: Path, step: int, tail: str) -> None:
     root = memory_path / "log"
@@ -124,7 +124,7 @@ def test_a_flipped_bit_anywhere_in_the_write_ahead_file_is_refused(memory_path: 
         shutil.rmtree(place)
 
 
-@pytest.mark.parametrize("rounds", [6, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [4, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_flipped_bit_in_the_database_is_refused_or_harmless(memory_path: Path, rounds: int) -> None:
     root = memory_path / "log"
     last = closed_log(root)

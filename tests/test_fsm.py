@@ -309,6 +309,26 @@ def test_known_fault_44_canaries_of_refused_nodes() -> None:
     assert machine.store.alloc("c2") is None
 
 
+def test_the_status_of_a_job_follows_its_allocations() -> None:
+    machine = Machine()
+
+    def status() -> str:
+        return str(machine.store.job("default", "web").status)
+
+    machine.plan({"F": [alloc("a"), alloc("b")]})
+    assert status() == "running"
+    machine.plan(stop={"F": [{"ID": "a"}]})
+    # A status follows from the rest and moves no index.
+    assert (status(), machine.store.table_index("jobs")) == ("running", 2)
+    machine.command(codec.UpdateAllocsFromClient([codec.AllocClientUpdate("b", "complete")]))
+    assert status() == "dead"
+    machine.command(codec.UpsertEvals([{"ID": "e2", "Namespace": "default", "JobID": "web", "Status": "pending"}]))
+    machine.plan({"F": [alloc("c")]}, {"F": [{"ID": "a"}]}, Deployment={"ID": "d1", "JobID": "web"})
+    assert status() == "running"
+    machine.plan(stop={"F": [{"ID": "c"}]})
+    assert status() == "pending"
+
+
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 

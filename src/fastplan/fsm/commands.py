@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from fastplan import codec
 from fastplan.errors import FastplanError, InvalidInput, StateError
 from fastplan.fsm.deployments import ACTIVE_STATUSES, check_promotion, update_status
+from fastplan.fsm.jobs import jobs_of_rows, refresh_statuses
 from fastplan.state import StateStore
 from fastplan.structs import Allocation, Deployment, DeploymentUpdate, DrainStrategy, Evaluation, Job, Node
 
@@ -128,7 +129,13 @@ class CommandWriter:
                 "ModifyTime": self._time_ns,
             }
             records.append(Allocation.from_api({key: value for key, value in said.items() if value is not None}, f"updates[{place}]"))
-        return [partial(self._store.update_allocs_from_client, self._index, records)]
+        return [partial(self._update_allocs, records)]
+
+    def _update_allocs(self, records: list[Allocation]) -> None:
+        store = self._store
+        store.update_allocs_from_client(self._index, records)
+        rows = [row for row in map(store.allocs_view.find, (record.id for record in records)) if row >= 0]
+        refresh_statuses(store, jobs_of_rows(store, rows))
 
     @_check.register
     def _(self, command: codec.UpsertAllocs) -> list[Write]:

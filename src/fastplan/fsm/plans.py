@@ -20,6 +20,7 @@ from fastplan.columns.ids import text_of, texts_of
 from fastplan.errors import CodecError, FastplanError
 from fastplan.fit.interning import number_of
 from fastplan.fsm.deployments import check_promotion, count_allocs, update_status, write_plan_deployment
+from fastplan.fsm.jobs import JobKey, jobs_of_rows, refresh_statuses
 from fastplan.fsm.results import Refused
 from fastplan.state import StateStore
 from fastplan.state.alloc_records import NO_ROW, alloc_name, preemption_note
@@ -56,6 +57,7 @@ class PlanWriter:
         self._stops: list[tuple[int, Rows, Rows, NDArray[numpy.uint8]]] = []
         self._preemptions: list[tuple[int, Rows, Rows]] = []
         self._ended: set[int] = set()
+        self._touched: set[JobKey] = set()
         # By the bytes that say it: (job version row, rows of the shapes, rows of the groups), None if the plan must be looked at on its own.
         self._jobs: dict[tuple[int, bytes], tuple[int, Rows, Rows] | None] = {}
 
@@ -116,6 +118,7 @@ class PlanWriter:
         known = len(store.shapes.items)
         if version_row is None or any(isinstance(shape, int) and shape >= known for shape in plan.shapes):
             return None
+        self._touched.add((namespace, job_id))
         shapes = [shape if isinstance(shape, int) else store.intern_shape(decode_shape(shape)) for shape in plan.shapes]
         groups = [jobs.groups.intern(namespace, job_id, name) for name in plan.groups]
         return version_row, numpy.array(shapes, numpy.uint32), numpy.array(groups, numpy.uint32)
@@ -184,6 +187,7 @@ class PlanWriter:
             if eval_id:
                 store.touch_eval(index, eval_id)
         store.touch(last, "allocs")
+        refresh_statuses(store, [*self._touched, *jobs_of_rows(store, self._ended)])
         results: list[Refused | None] = [None] * len(plans)
         self._clear()
         return results
@@ -394,6 +398,8 @@ class _PlanWork:
         store.touch(index, "allocs")
         if self.evals:
             store.upsert_evals(index, self.evals)
+        touched = {(record.namespace, record.job_id) for record in self.records} | {(plan.namespace, plan.job_id)}
+        refresh_statuses(store, [*touched, *jobs_of_rows(store, [*self.stop_rows.tolist(), *self.preempt_rows.tolist()])])
 
     def _deployment_facts(self) -> dict[str, Allocation | None]:
         """Return the stored versions of the records about to be written that belong to a deployment."""

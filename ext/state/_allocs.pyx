@@ -52,6 +52,7 @@ cdef class AllocTable(AllocView):
         self.domain = nodes.blocks.domain
         self.generation = generation
         self.memory = AllocMemory()
+        self.unused_versions = []
         self.rows = BlockArray(self.domain)
         self.groups = BlockArray(self.domain)
         self.refs = BlockArray(self.domain)
@@ -254,7 +255,15 @@ cdef class AllocTable(AllocView):
         if version != NONE:
             grow(<void**> &self.memory.version_uses, &self.memory.version_room, version + 1, sizeof(uint32_t), 0)
             self.memory.version_uses[version] += change
+            if change < 0 and self.memory.version_uses[version] == 0:
+                self.unused_versions.append(version)
         return 0
+
+    def take_unused_versions(self):
+        """Return the job version rows whose last allocation has gone since the last call; some may have got another one since."""
+        versions = self.unused_versions
+        self.unused_versions = []
+        return versions
 
     def version_uses(self, uint32_t version):
         """Return how many allocations use a job version row."""

@@ -11,6 +11,7 @@ cdef class AllocTable(AllocView):
     """The one that is written; it keeps the node table equal to itself."""
     cdef NodeTable nodes
     cdef Domain domain
+    cdef list unused_versions
     cdef uint64_t wasted_claims         # words of the arena that no row refers to any more
     cdef AllocRow* writable(self, uint32_t row) except NULL
     cdef GroupRow* writable_group(self, uint32_t group_row) except NULL

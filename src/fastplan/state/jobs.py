@@ -143,16 +143,20 @@ class JobTable(JobsView):
         insort(rows, row)
         return row
 
-    def deregister(self, namespace: str, job_id: str) -> None:
-        """Forget that a job is registered, and the versions that could be looked up. Rows stay while allocations use them; see `prune`."""
+    def deregister(self, namespace: str, job_id: str, uses: Callable[[int], int]) -> None:
+        """Forget that a job is registered, and the versions that could be looked up. Rows stay while allocations use them. *uses*: how many do."""
         key = (namespace, job_id)
         if key in self.current:
             self.current.delete(key)
-        for row in self.lookup.get(key, ()):
-            # An allocation that brings the same job again gets the same row, on every replica.
-            insort(self._embedded.setdefault((*key, self.versions[row].version), []), row)
-        if key in self.lookup:
+        rows = self.lookup.get(key, ())
+        if rows:
             self.lookup.delete(key)
+        for row in rows:
+            if uses(row):
+                # An allocation that brings the same job again gets the same row, on every replica.
+                insort(self._embedded.setdefault((*key, self.versions[row].version), []), row)
+            else:
+                self.versions.free(row)
 
     def prune(self, namespace: str, job_id: str, uses: Callable[[int], int]) -> None:
         """Drop old versions that no allocation uses, except the newest few and the newest stable one. *uses*: how many allocations use a row."""
@@ -167,14 +171,16 @@ class JobTable(JobsView):
                 if row not in kept:
                     self.versions.free(row)
 
-    def free_unused(self, uses: Callable[[int], int]) -> None:
-        """Free the rows that nothing refers to: not registered, not to be looked up, no allocation."""
-        wanted = {row for rows in self.lookup.values() for row in rows}
-        embedded = {key: [row for row in rows if uses(row)] for key, rows in self._embedded.items()}
-        self._embedded = {key: rows for key, rows in embedded.items() if rows}
-        for row, _ in list(self.versions.items()):
-            if row not in wanted and not uses(row):
-                self.versions.free(row)
+    def release(self, row: int) -> None:
+        """Free the row of a version that no allocation uses any more, unless it can be looked up."""
+        job = self.versions.get(row)
+        if job is None or row in self.lookup.get((job.namespace, job.id), ()):
+            return
+        key = (job.namespace, job.id, job.version)
+        self._embedded[key].remove(row)
+        if not self._embedded[key]:
+            del self._embedded[key]
+        self.versions.free(row)
 
     def restore(
         self,

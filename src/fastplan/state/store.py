@@ -142,7 +142,7 @@ class StateStore(AllocWriter):
             namespace = namespace or "default"
             if self.jobs_view.row_of(namespace, job_id) is None:
                 raise StateError(f"job {job_id} does not exist in namespace {namespace}")
-            self.jobs_view.deregister(namespace, job_id)
+            self.jobs_view.deregister(namespace, job_id, self.allocs_view.version_uses)
             self.touch(index, "jobs")
 
     # --- evaluations and the rest ---------------------------------------------------------------------------------

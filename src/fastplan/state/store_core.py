@@ -95,6 +95,9 @@ class StoreCore(StateReader):
             finally:
                 self._batches -= 1
                 if self._batches == 0:
+                    for version in self.allocs_view.take_unused_versions():
+                        if not self.allocs_view.version_uses(version):
+                            self.jobs_view.release(version)
                     if self.allocs_view.is_wasteful:
                         self.compact()
                     self._gate.advance(self._latest_index)

@@ -125,6 +125,15 @@ def test_a_checker_sees_what_the_snapshot_sees() -> None:
     assert not checker.fits(NODE, [Allocation.from_api(alloc_api(uuid(102), NODE, AllocatedResources=resources_api(cpu_mhz=101)))]).fit
 
 
+def test_what_a_checker_adds_stays_its_own() -> None:
+    store = a_store()
+    checker = store.fit_checker()
+    checker.add([Allocation.from_api(alloc_api(uuid(102), NODE))])
+    checker.remove([ALLOC])
+    assert store.node_used(NODE) == (100, 64, 10, 1)
+    assert [alloc.id for alloc in store.allocs()] == [ALLOC]
+
+
 # --- nodes and jobs -------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Iterator
 
 from fastplan.columns._blocks import Domain
+from fastplan.fit import FitChecker
 from fastplan.fit._nodes import NodeTable
+from fastplan.fit.checker import View
 from fastplan.state._allocs import AllocTable
 from fastplan.state.alloc_records import Notes
 from fastplan.state.compaction import compacted
@@ -84,6 +86,10 @@ class StoreCore(StateReader):
             snapshot.group_count = len(self.jobs_view.groups.keys)
             snapshot.undecided = self.undecided
             return snapshot
+
+    def fit_checker(self, view: View = "scheduler") -> FitChecker:
+        """Return a checker on the state as it is now, in O(1); it does not follow what is written later."""
+        return self.snapshot().fit_checker(view)
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[None]:

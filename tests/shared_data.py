@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import fastplan
+
 PROJECT = Path(__file__).resolve().parent.parent
+
+IMPORT_ROOT = Path(fastplan.__file__).resolve().parent.parent
+"""What a child process needs on PYTHONPATH to import the fastplan under test: `src`, or where the wheel is installed."""
 
 
 def shared_root() -> Path:

@@ -13,6 +13,7 @@ import pytest
 
 from fastplan.errors import Corrupt, DirectoryInUse, InvalidInput, StorageFailed
 from tests.replication.machines import RememberingMachine, replicator
+from tests.shared_data import IMPORT_ROOT, PROJECT
 
 # Run with a directory: starts a log there, says so, and waits.
 HOLDER = """
@@ -45,8 +46,7 @@ except FastplanError as problem:
     print(type(problem).__name__, problem)
 """
 
-PROJECT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), str(PROJECT / "src")])}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), str(IMPORT_ROOT)])}
 
 
 async def start_and_stop(directory: Path) -> None:

@@ -108,4 +108,4 @@ def test_the_recorded_trace():
     folder = shared_path("data", "openb")
     found = read_openb(folder / "openb_node_list_all_node.csv", folder / "openb_pod_list_default.csv", seed=0)
     assert (len(found.nodes), len(found.tasks)) == (1523, 8152)
-    assert sum(len(device.instances) for node in found.nodes for device in node.node_resources.devices) == 6212
+    assert sum(len(device.instances) for node in found.nodes if node.node_resources for device in node.node_resources.devices if device) == 6212

@@ -31,7 +31,8 @@ class ShapeAsks:
         """Return for each node how many copies fit; at most one is counted where ports, cores or GPUs would have to be chosen to know."""
         if self.plain:
             return checker.headroom(self.asks[0])
-        return numpy.logical_or.reduce([checker.mask(ask) for ask in self.asks]).astype(numpy.int64)
+        fits: NDArray[numpy.bool_] = numpy.logical_or.reduce([checker.mask(ask) for ask in self.asks])
+        return fits.astype(numpy.int64)
 
     def same_shape(self, shape: ResourceShape) -> ResourceShape:
         """Return the one object that stands for all shapes equal to *shape*."""

@@ -23,7 +23,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import numpy
-from numpy.typing import NDArray
 
 from fastplan import codec
 from fastplan.errors import InvalidInput
@@ -87,13 +86,17 @@ class Driver:
         self._on_progress = on_progress
         self._stopping = False
         empty = FitChecker(workload.nodes, [])
-        self._asks = [ShapeAsks(shape, empty) for shape in workload.shapes]
+        asks = [ShapeAsks(shape, empty) for shape in workload.shapes]
+        self._shapes: list[int] = self._tasks.shapes.tolist()
+        self._asks = [asks[shape] for shape in self._shapes]
+        self._counts: list[int] = self._tasks.counts.tolist()
+        self._room_asks = asks
         self._workers = [Worker(cluster.snapshot, stale) for _ in range(workers)]
         self._turn = 0
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="replay-worker")
-        self._fates = numpy.zeros(len(workload.tasks), numpy.uint8)
+        self._fates = [Fate.UNSEEN] * len(workload.tasks)
         # Numbers of the copies that are not placed yet, of pending and waiting tasks.
-        self._open: dict[int, NDArray[numpy.int32]] = {}
+        self._open: dict[int, list[int]] = {}
         # In order of arrival.
         self._waiting: dict[int, None] = {}
         self._undecided_evals: dict[int, Fate] = {}
@@ -151,7 +154,7 @@ class Driver:
 
     def _recover_task(self, snapshot: StateSnapshot, task: int, fate: Fate) -> None:
         figures = self._figures
-        name, count = self._tasks.names[task], int(self._tasks.counts[task])
+        name, count = self._tasks.names[task], self._counts[task]
         by_status, _ = snapshot.group_counts(self._workload.name, name, GROUP)
         placed, ended = sum(by_status), by_status[CLIENT_COMPLETE]
         figures.arrived += count
@@ -164,7 +167,7 @@ class Driver:
             self._note_never_fitting(task)
         elif fate in (Fate.PENDING, Fate.WAITING):
             taken = [name_index_of(alloc.name, name, GROUP) for alloc in snapshot.allocs_by_job(self._workload.name, name)] if placed else []
-            self._open[task] = numpy.setdiff1d(numpy.arange(count, dtype=numpy.int32), numpy.array(taken, numpy.int32))
+            self._open[task] = sorted(set(range(count)).difference(taken))
             if fate is Fate.WAITING:
                 self._waiting[task] = None
         self._fates[task] = fate
@@ -176,14 +179,17 @@ class Driver:
         end = min(place + WINDOW_EVENTS, len(self.events))
         is_end = self.events.is_end[place:end]
         floor: int | None = None
-        if is_end.any() and not is_end.all():
+        if is_end[0] and self._waiting:
+            # What the first end makes room for is theirs who wait, before somebody else gives up.
+            end = place + 1
+        elif is_end.any() and not is_end.all():
             # Two kinds of events: only arrivals that are safe may be played before ends that come before them.
             floor = None if self._waiting else self._safe_at(self._arriving(place, end))
             if floor is None:
-                end = place + int((is_end != is_end[0]).argmax())
+                end = place + self._run_length(place)
         self._cluster.clock.trace_ns = START_NS + int(self.events.times_ns[place])
-        await self._arrive(self._arriving(place, end))
-        pending = [task for task in self._arriving(place, end) if self._fates[task] == Fate.PENDING]
+        await self._cluster.write(self._register(self._arriving(place, end)))
+        pending = [task for task in self._arriving(place, end) if self._fates[task] is Fate.PENDING]
         if floor is None:
             await self._place(pending)
         else:
@@ -195,49 +201,60 @@ class Driver:
             await self._place(list(self._waiting))
         return end
 
+    def _run_length(self, place: int) -> int:
+        """Return how many events of one kind follow each other from *place* on, within one window."""
+        is_end = self.events.is_end[place : place + WINDOW_EVENTS]
+        return int((is_end != is_end[0]).argmax()) or len(is_end) if len(is_end) else 0
+
     def _arriving(self, place: int, end: int) -> list[int]:
         """Return the tasks that arrive between two places and whose fate is open."""
         tasks = self.events.tasks[place:end][~self.events.is_end[place:end]]
         return [task for task in tasks.tolist() if self._fates[task] <= Fate.PENDING]
 
-    async def _arrive(self, tasks: Sequence[int]) -> None:
-        """Register jobs and evaluations, each stamped with its own time."""
+    def _register(self, tasks: Iterable[int]) -> list[tuple[codec.Command, int]]:
+        """Let tasks arrive that have not yet. Returns what is to be written of them: job and evaluation, each stamped with its own time."""
         entries: list[tuple[codec.Command, int]] = []
         for task in tasks:
-            if self._fates[task] != Fate.UNSEEN:
+            if self._fates[task] is not Fate.UNSEEN:
                 continue
-            asks = self._asks[self._tasks.shapes[task]]
-            count = int(self._tasks.counts[task])
+            asks = self._asks[task]
+            count = self._counts[task]
             self._figures.arrived += count
             self._fates[task] = Fate.NEVER_FITS if asks.never_fits else Fate.PENDING
-            job = asks.shape.job(self._tasks.names[task], self._workload.name, count)
-            entries.append((codec.Batch([codec.UpsertJob(job), codec.UpsertEvals([self._evaluation(task)])]), START_NS + int(self._tasks.arrivals_ns[task])))
             if asks.never_fits:
                 self._note_never_fitting(task)
             else:
-                self._open[task] = numpy.arange(count, dtype=numpy.int32)
-        await self._cluster.write(entries)
+                self._open[task] = list(range(count))
+            job = asks.shape.job(self._tasks.names[task], self._workload.name, count)
+            entries.append((codec.Batch([codec.UpsertJob(job), codec.UpsertEvals([self._evaluation(task)])]), START_NS + int(self._tasks.arrivals_ns[task])))
+        return entries
 
     def _note_never_fitting(self, task: int) -> None:
-        count = int(self._tasks.counts[task])
+        count = self._counts[task]
         self._figures.never_fitting += count
-        self._figures.reasons[self._asks[self._tasks.shapes[task]].never_fits] += count
+        self._figures.reasons[self._asks[task].never_fits] += count
 
     async def _end(self, place: int, end: int) -> bool:
-        """Let tasks end, each stamped with its own time, and write what was decided meanwhile. Returns whether anything ended."""
+        """Let tasks end, each stamped with its own time, and write what was decided meanwhile. Returns whether anything ended.
+
+        The tasks that arrive next are registered by the same flush.
+        """
         ending = self.events.is_end[place:end]
         entries: list[tuple[codec.Command, int]] = []
         for task, time_ns in zip(self.events.tasks[place:end][ending].tolist(), self.events.times_ns[place:end][ending].tolist(), strict=True):
             fate = self._fates[task]
-            if fate == Fate.PLACED:
+            if fate is Fate.PLACED:
                 updates = [codec.AllocClientUpdate(alloc_id, "complete") for alloc_id in self._running(task)]
                 entries.append((codec.UpdateAllocsFromClient(updates), START_NS + time_ns))
                 self._figures.ended += len(updates)
                 self._fates[task] = Fate.ENDED
-            elif fate == Fate.WAITING:
+            elif fate is Fate.WAITING:
                 self._decide(task, Fate.GIVEN_UP)
+        ended = bool(entries)
+        if ended:
+            entries += self._register(self._arriving(end, end + self._run_length(end)))
         await self._write_fates(entries)
-        return bool(entries)
+        return ended
 
     def _running(self, task: int) -> list[str]:
         """Return the ids of the allocations of a task that run."""
@@ -249,15 +266,15 @@ class Driver:
 
     def _room(self, snapshot: StateSnapshot) -> Room:
         checker = snapshot.fit_checker()
-        return Room(lambda shape: self._asks[shape].headroom(checker))
+        return Room(lambda shape: self._room_asks[shape].headroom(checker))
 
     def _needs(self, tasks: Iterable[int]) -> list[tuple[int, int]]:
         """Return shape and open copies of tasks."""
-        return [(int(self._tasks.shapes[task]), len(self._open[task]) if task in self._open else int(self._tasks.counts[task])) for task in tasks]
+        return [(self._shapes[task], len(self._open[task]) if task in self._open else self._counts[task]) for task in tasks]
 
     def _safe_at(self, tasks: Sequence[int]) -> int | None:
         """Return the index of a snapshot on which all these tasks are safe together, or None."""
-        fitting = [task for task in tasks if not self._asks[self._tasks.shapes[task]].never_fits]
+        fitting = [task for task in tasks if not self._asks[task].never_fits]
         snapshot = self._cluster.snapshot()
         return snapshot.latest_index() if self._room(snapshot).safe_prefix(self._needs(fitting)) == len(fitting) else None
 
@@ -268,7 +285,7 @@ class Driver:
             snapshot = self._cluster.snapshot()
             room = self._room(snapshot)
             # What has no room now has none later either: until something ends, room only shrinks.
-            fitting = [task for task in queue if not len(self._open[task]) or room.for_copies(int(self._tasks.shapes[task]))]
+            fitting = [task for task in queue if not len(self._open[task]) or room.for_copies(self._shapes[task])]
             stuck = set(queue).difference(fitting)
             self._judge([task for task in queue if task in stuck])
             safe = fitting[: max(room.safe_prefix(self._needs(fitting)), 1)]
@@ -289,7 +306,7 @@ class Driver:
         else:
             self._waiting.pop(task, None)
             del self._open[task]
-        if self._fates[task] != fate:
+        if self._fates[task] is not fate:
             self._fates[task] = fate
             self._undecided_evals[task] = fate
 
@@ -318,16 +335,16 @@ class Driver:
 
     async def _serve(self, worker: Worker, task: int, floor: int) -> None:
         """Have a worker place one task: until all copies are committed, or a snapshot that is fresh enough has no room."""
-        asks = self._asks[self._tasks.shapes[task]]
+        asks = self._asks[task]
         job = self._cluster.state.jobs_view.get(self._workload.name, self._tasks.names[task])
         assert job is not None
         eval_id = self._eval_id(task)
         token = self._cluster.evaluations.deliver(eval_id, self._draw(16, "token", eval_id).hex())
-        ids = self._draw(16 * int(self._tasks.counts[task]), "alloc", self._tasks.names[task])
+        ids = self._draw(16 * self._counts[task], "alloc", self._tasks.names[task])
         loop = asyncio.get_running_loop()
         try:
             while len(self._open[task]) and not self._stopping:
-                ticket = Ticket(asks, job, eval_id, token, self._open[task].tolist(), ids)
+                ticket = Ticket(asks, job, eval_id, token, self._open[task], ids)
                 plan = await loop.run_in_executor(self._pool, worker.plan, ticket)
                 if plan is not None:
                     await self._submit(worker, task, plan)
@@ -346,7 +363,7 @@ class Driver:
         self._figures.plans += 1
         placed = _placed(plan, result)
         self._figures.placed += len(placed)
-        self._open[task] = numpy.setdiff1d(self._open[task], placed)
+        self._open[task] = [copy for copy in self._open[task] if copy not in placed]
         if result.partial:
             self._figures.refused_plans += 1
             await self._cluster.state.index_reached(result.refresh_index, timeout_s=60.0)
@@ -360,8 +377,8 @@ class Driver:
 
     def _evaluation(self, task: int) -> dict[str, Any]:
         """Return the evaluation of a task, in the API's shape, with the status that says what became of it."""
-        asks = self._asks[self._tasks.shapes[task]]
-        fate = Fate(self._fates[task])
+        asks = self._asks[task]
+        fate = self._fates[task]
         evaluation = {
             "ID": self._eval_id(task),
             "Namespace": self._workload.name,
@@ -378,10 +395,10 @@ class Driver:
         return evaluation
 
 
-def _placed(plan: ColumnarPlan, result: PlanResult) -> NDArray[numpy.int32]:
+def _placed(plan: ColumnarPlan, result: PlanResult) -> set[int]:
     """Return the numbers of the copies that were committed."""
     columns = plan.columns
     if not result.partial:
-        return columns.name_index
+        return set(columns.name_index.tolist())
     kept = numpy.repeat([node_id not in result.refused for node_id in columns.node_ids], numpy.diff(columns.place_offsets))
-    return columns.name_index[kept]
+    return set(columns.name_index[kept].tolist())

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy
 
 from fastplan.replay.shapes import NodeShape, ShapeTable, Tasks, TaskShape, Workload, address_of, id_maker, uuid_text
+from fastplan.structs import Node
 
 TASKS: Final = 4_000
 DAYS: Final = 2
@@ -86,7 +87,7 @@ def gpu_fleet(*, seed: int) -> Workload:
     """Return the fleet of 80 machines and its 4,000 tasks."""
     rng = random.Random(f"gpu-fleet {seed}")
     draw = id_maker(seed)
-    nodes = []
+    nodes: list[Node] = []
     for count, shape in _FLEET:
         for _ in range(count):
             number = len(nodes)

@@ -121,24 +121,25 @@ class Worker:
         A node scores higher with every copy and the others do not change, so the best node is the best until it is full.
         """
         (ask,) = ticket.asks.asks
-        copies = list(ticket.copies)
-        headroom: NDArray[numpy.int64] | None = None
-        allowed: NDArray[numpy.bool_] | None = None
+        checker, copies = self._checker, ticket.copies
+        row = checker.best_node(ask)
+        if row < 0:
+            return False
+        shape = self._plain_shape(ticket.asks, ask, row)
+        if len(copies) == 1:
+            _put(builder, ticket, copies[0], _Place(row, shape, NO_CLAIMS))
+            return True
+        headroom = checker.headroom(ask)
+        allowed = headroom > 0
         placed = 0
-        while placed < len(copies) and (row := self._checker.best_node(ask, allowed=allowed)) >= 0:
-            shape = self._plain_shape(ticket.asks, ask, row)
-            if len(copies) == 1:
-                room = 1
-            else:
-                if headroom is None:
-                    headroom = self._checker.headroom(ask)
-                    allowed = headroom > 0
-                room = int(headroom[row])
-                allowed[row] = False
-            for copy in copies[placed : placed + room]:
+        while row >= 0 and placed < len(copies):
+            here = copies[placed : placed + int(headroom[row])]
+            for copy in here:
                 _put(builder, ticket, copy, _Place(row, shape, NO_CLAIMS))
-            placed += min(room, len(copies) - placed)
-        return placed > 0
+            placed += len(here)
+            allowed[row] = False
+            row = checker.best_node(ask, allowed=allowed)
+        return True
 
     def _plain_shape(self, asks: ShapeAsks, ask: PreparedAsk, row: int) -> ResourceShape:
         if asks.plain_shape is None:

@@ -131,7 +131,7 @@ def load(store: StateStore, frames: Iterable[bytes]) -> None:
         _Loader(store).read(frames)
     except CodecError:
         raise
-    except (FastplanError, msgspec.MsgspecError, LookupError, ValueError, TypeError, AttributeError) as error:
+    except (FastplanError, msgspec.MsgspecError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise CodecError(f"snapshot of the state: it cannot be read: {error}") from error
 
 

@@ -18,12 +18,16 @@ from fastplan.planner.result import PlanResult
 from fastplan.state import StateStore
 from fastplan.state.plans import AnyPlan, PlanColumns
 from fastplan.state.resource_shapes import ResourceShape
-from fastplan.structs import Evaluation
+from fastplan.structs import Evaluation, Job
 
 IdentityHook = Callable[[AnyPlan, PlanResult], Mapping[str, Mapping[str, str]]]
 """Signs workload identities: returns allocation id → task → identity, for the placements that need one. Raises `PlanError` to refuse the plan."""
 
-_snapshot_index: Final = struct.Struct("<Q")
+KEY_BYTES: Final = 24
+KNOWN_MAX: Final = 4096
+"""Jobs and shapes that are remembered from plan to plan."""
+
+_counts: Final = struct.Struct("<QII")
 
 
 class EntryMaker:
@@ -45,7 +49,9 @@ class EntryMaker:
         self._identities: dict[int, Mapping[str, Mapping[str, str]]] = {}
         # Contents and rows of shapes by identity; a shape never changes and is kept here, so an identity means one shape.
         self._shapes: dict[int, tuple[ResourceShape, int | bytes]] = {}
-        self._shapes_of: StateStore | None = None
+        # What is known of a job by identity, as long as no job and no namespace changes: (job, namespace, whether this version is stored, obstacle).
+        self._jobs: dict[int, tuple[Job, str, bool, PlanError | None]] = {}
+        self._known_of: tuple[StateStore, int, int] | None = None
 
     # --- before verification ----------------------------------------------------------------------------------------
 
@@ -55,12 +61,22 @@ class EntryMaker:
         if job is None:
             return PlanError("plan missing embedded job")
         store = self._store()
-        namespace = job.namespace or "default"
-        if store.namespace(namespace) is None:
-            return PlanError(f'namespace "{namespace}" not found for job "{job.id}"')
-        if plan.eval_id and not store.has_eval(plan.eval_id):
-            return PlanError(f'unable to find eval id "{plan.eval_id}"')
-        return None
+        error = self._job(store, job)[3]
+        if error is None and plan.eval_id and not store.has_eval(plan.eval_id):
+            error = PlanError(f'unable to find eval id "{plan.eval_id}"')
+        return error
+
+    def _job(self, store: StateStore, job: Job) -> tuple[Job, str, bool, PlanError | None]:
+        """Return (job, its namespace, whether state holds this version, what keeps its plans from being written)."""
+        known_of = store, store.table_index("jobs"), store.table_index("namespaces")
+        if known_of != self._known_of or len(self._jobs) > KNOWN_MAX or len(self._shapes) > KNOWN_MAX:
+            self._jobs, self._shapes, self._known_of = {}, {}, known_of
+        known = self._jobs.get(id(job))
+        if known is None:
+            namespace = job.namespace or "default"
+            error = None if store.namespace(namespace) is not None else PlanError(f'namespace "{namespace}" not found for job "{job.id}"')
+            known = self._jobs[id(job)] = job, namespace, store.jobs_view.row_of(namespace, job.id, job.version) is not None, error
+        return known
 
     def needs_hook(self) -> bool:
         """Tell whether there is an identity hook."""
@@ -70,6 +86,9 @@ class EntryMaker:
         """Have the identities of a verdict's placements signed. Raises what the hook raises."""
         if self._identity_hook is not None:
             self._identities[id(verdict.plan)] = self._identity_hook(verdict.plan, verdict.outcome())
+            if len(self._identities) > KNOWN_MAX:
+                # Of a plan that was never written: there are never so many on their way.
+                del self._identities[next(iter(self._identities))]
 
     # --- the entry --------------------------------------------------------------------------------------------------
 
@@ -87,12 +106,9 @@ class EntryMaker:
             return b""
         if not (len(columns.alloc_ids) or len(columns.stop_ids)):
             return b""
-        digest = blake2b(f"{plan.eval_id}\0{plan.eval_token}\0".encode(), digest_size=24)
-        digest.update(_snapshot_index.pack(plan.snapshot_index))
-        for column in (columns.alloc_ids, columns.stop_ids, columns.preempt_ids):
-            if len(column):
-                digest.update(column.data)
-        return digest.digest()
+        parts = [f"{plan.eval_id}\0{plan.eval_token}\0".encode(), _counts.pack(plan.snapshot_index, len(columns.alloc_ids), len(columns.stop_ids))]
+        parts += [column.tobytes() for column in (columns.alloc_ids, columns.stop_ids, columns.preempt_ids) if len(column)]
+        return blake2b(b"".join(parts), digest_size=KEY_BYTES).digest()
 
     def encode(self, verdict: Verified, now_ns: int) -> bytes:
         """Return the log entry of a verdict that has something to write. Raises `CodecError` for columns that contradict each other."""
@@ -101,11 +117,10 @@ class EntryMaker:
         store = self._store()
         job = plan.job
         assert job is not None
-        namespace = job.namespace or "default"
+        _, namespace, stored, _ = self._job(store, job)
         accepted = None
         if result.partial or len(columns.preempt_ids) or not result.kept:
             accepted = verdict.accepted if result.kept else numpy.zeros(len(columns.node_ids), numpy.uint8)
-        stored = store.jobs_view.row_of(namespace, job.id, job.version) is not None
         cold = None
         if (
             not stored
@@ -138,16 +153,12 @@ class EntryMaker:
 
     def _shape_parts(self, store: StateStore, shapes: list[ResourceShape]) -> list[int | bytes]:
         """Return for each shape the row that committed state has given it, or its content: a row that is only in flight may never be given."""
-        if self._shapes_of is not store:
-            self._shapes, self._shapes_of = {}, store
         parts = []
         for shape in shapes:
             known = self._shapes.get(id(shape))
             if known is None or not isinstance(known[1], int):
                 row = store.shapes.find(shape)
                 known = self._shapes[id(shape)] = (shape, codec.encode_shape(shape) if row is None else row)
-                if len(self._shapes) > 4096:
-                    self._shapes = {}
             parts.append(known[1])
         return parts
 

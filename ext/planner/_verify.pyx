@@ -12,7 +12,7 @@ from fastplan.columns._ids cimport hash_key
 from fastplan.fit._kernels cimport (
     ASK_IRREGULAR, CLAIM_EXCLUSIVE, CLAIM_FLAG_BITS, CLAIM_IGNORES, CLAIM_STOPPING, KIND_CORE, KIND_PORT, KIND_SHIFT, KIND_VOLUME, ROW_DISCONNECTED,
     ROW_DOWN, ROW_FILTERED, ROW_HAS_RESERVED, ROW_INELIGIBLE, ROW_PRESENT, ROW_READY, RULE_CHECK_DEVICES, RULE_PHYSICAL, RULE_STRICT_CORES,
-    RULE_STRICT_DEVICES, SLOW, Ask, NodeRow, check_row, claims_of, filter_has, is_member, is_reserved, lower_bound,
+    RULE_STRICT_DEVICES, SLOW, Ask, NodeRow, check_row, claims_of, filter_has, filter_line, is_member, is_reserved, lower_bound,
 )
 from fastplan.fit._nodes cimport NodeTable
 from fastplan.state._alloc_view cimport (
@@ -20,10 +20,17 @@ from fastplan.state._alloc_view cimport (
     server_terminal, sort_claims,
 )
 
+cdef extern from *:
+    """
+    #define fastplan_prefetch(address) __builtin_prefetch((address), 0, 3)
+    """
+    void fastplan_prefetch(const void* address) nogil
+
 cdef enum:
     CLIENT_UNKNOWN = 3
 
     # Numbers of errors.Reason; a test compares them.
+    MAX_ALLOCS = 1
     NODE_MISSING = 10
     NODE_DISCONNECTED = 11
     NODE_DOWN = 12
@@ -36,7 +43,7 @@ cdef enum:
     KIND_PREEMPT = 2
 
     # Plan nodes between asking for memory and using it.
-    AHEAD = 12
+    AHEAD = 40
 
     TOMBSTONE = 0xFFFFFFFF
 
@@ -337,7 +344,10 @@ cdef int32_t judge(NodeTable nodes, AllocView allocs, PlanView plan, Overlay ove
     node = nodes.row_at(node_row)
     if not node.flags & ROW_PRESENT or node.generation != plan.node_generations[i]:
         return NODE_MISSING
-    ref = allocs.ref_of_node(node_row)
+    # The number of the node among those of the allocations; looked up only where something that is stored matters.
+    ref = NONE
+    if plan.stop_offsets[i] != plan.stop_offsets[i + 1] or plan.preempt_offsets[i] != plan.preempt_offsets[i + 1]:
+        ref = allocs.ref_of_node(node_row)
     touched_count = 0
     leaving_count = 0
     if overlay is not None:
@@ -346,6 +356,7 @@ cdef int32_t judge(NodeTable nodes, AllocView allocs, PlanView plan, Overlay ove
             return SLOW
         if node_row < overlay.node_room and overlay.heads[node_row]:
             flags[0] |= VERDICT_IN_FLIGHT
+            ref = allocs.ref_of_node(node_row)
             if gather(overlay, allocs, node_row, node.generation, ref) == SLOW:
                 return SLOW
     ready = node.flags & ROW_READY != 0
@@ -360,6 +371,8 @@ cdef int32_t judge(NodeTable nodes, AllocView allocs, PlanView plan, Overlay ove
         row = -1
         if it == NULL:
             row = allocs.find_key(key)
+            if row >= 0 and ref == NONE:
+                ref = allocs.ref_of_node(node_row)
             if overlay is not None:
                 change = overlay.find_place(key)
                 if change != NULL:
@@ -398,7 +411,8 @@ cdef int32_t judge(NodeTable nodes, AllocView allocs, PlanView plan, Overlay ove
             subset = False
             if client < CLIENT_COMPLETE:
                 more = True
-        leave(allocs, key, ref)
+        if row >= 0 or it != NULL:
+            leave(allocs, key, ref)
     if not accepted:
         return NODE_DISCONNECTED if node.flags & ROW_DISCONNECTED else NODE_DOWN if node.flags & ROW_DOWN else NODE_NOT_READY
     if physical:
@@ -530,18 +544,41 @@ cdef bint add_touched(Touched* it, AllocView allocs, bint physical, Ask* release
     return prior.flags & ASK_IRREGULAR != 0
 
 
+cdef inline void fetch_row(NodeTable nodes, PlanView plan, Py_ssize_t i) noexcept nogil:
+    """Ask for the memory of a plan node's row."""
+    cdef const NodeRow* node
+    if plan.node_rows[i] < nodes.row_count:
+        node = nodes.row_at(plan.node_rows[i])
+        fastplan_prefetch(node)
+        fastplan_prefetch(<const char*> node + 64)
+
+
+cdef inline void fetch_filter(NodeTable nodes, PlanView plan, Py_ssize_t i) noexcept nogil:
+    """Ask for the lines of the filter that the placements on a plan node will look at; the row itself is there by now."""
+    cdef const NodeRow* node
+    cdef const uint64_t* claims
+    cdef uint32_t j
+    if plan.node_rows[i] >= nodes.row_count:
+        return
+    node = nodes.row_at(plan.node_rows[i])
+    if node.flags & ROW_FILTERED:
+        claims = claims_of(node)
+        for j in range(plan.claim_offsets[plan.place_offsets[i]], plan.claim_offsets[plan.place_offsets[i + 1]]):
+            fastplan_prefetch(claims + filter_line(plan.claims_data[j] >> CLAIM_FLAG_BITS, node.claims_capacity))
+
+
 def verify(NodeTable nodes not None, AllocView allocs not None, PlanView plan not None, uint32_t rules, int8_t[::1] codes not None, uint8_t[::1] flags not None, Overlay overlay=None):
     """Write the verdict on each node of *plan* to *codes* (int8, k; 0, a reason number, or −1 where only the reference can decide) and *flags* (uint8, k).
 
-    *rules*: NOMAD_RULES or STRICT_RULES. Returns (nodes that are refused or undecided, of these missing, first unknown id, whether anything rests on a
-    plan in flight). The first unknown id is the number of a stop, or of a preemption counted on from the stops; −1 if all are known.
+    *rules*: NOMAD_RULES or STRICT_RULES; under the former too many allocations are an error, which is the reference's to tell. Returns (nodes that are
+    refused or undecided, of these undecided, of these missing, first unknown id, whether anything rests on a plan in flight). The first unknown id is the number of a stop, or of a preemption counted on from the stops; −1 if all are known.
     """
     cdef Py_ssize_t i, k = plan.node_count, ahead
     cdef uint32_t j, prefetched = 0
     cdef uint32_t place_count = <uint32_t> plan.alloc_ids.shape[0]
     cdef uint32_t stop_count = <uint32_t> plan.stop_ids.shape[0]
     cdef uint32_t change_count = stop_count + <uint32_t> plan.preempt_ids.shape[0]
-    cdef Py_ssize_t not_fit = 0, missing = 0
+    cdef Py_ssize_t not_fit = 0, undecided = 0, missing = 0
     cdef const uint8_t* key
     cdef int32_t code
     cdef int64_t unknown = -1
@@ -549,8 +586,7 @@ def verify(NodeTable nodes not None, AllocView allocs not None, PlanView plan no
     if codes.shape[0] != k or flags.shape[0] != k:
         raise ValueError(f"codes and flags need {k} entries")
     for i in range(min(k, <Py_ssize_t> AHEAD)):
-        if plan.node_rows[i] < nodes.row_count:
-            nodes.prefetch(plan.node_rows[i])
+        fetch_row(nodes, plan, i)
     for j in range(change_count):
         allocs.memory.index.prefetch(&plan.stop_ids[j, 0] if j < stop_count else &plan.preempt_ids[j - stop_count, 0])
     for j in range(change_count):
@@ -561,23 +597,25 @@ def verify(NodeTable nodes not None, AllocView allocs not None, PlanView plan no
                 break
             in_flight = True
     for i in range(k):
-        ahead = i + AHEAD
-        if ahead < k and plan.node_rows[ahead] < nodes.row_count:
-            nodes.prefetch(plan.node_rows[ahead])
+        if i + AHEAD < k:
+            fetch_row(nodes, plan, i + AHEAD)
         ahead = i + AHEAD // 2
-        if ahead < k and plan.node_rows[ahead] < nodes.row_count:
-            nodes.prefetch_claims(plan.node_rows[ahead])
+        if ahead < k:
+            fetch_filter(nodes, plan, ahead)
         # Ids of the nodes up to half the distance ahead.
         while prefetched < place_count and prefetched < plan.place_offsets[min(ahead, k)]:
             allocs.memory.index.prefetch(&plan.alloc_ids[prefetched, 0])
             prefetched += 1
         flags[i] = 0
         code = judge(nodes, allocs, plan, overlay, i, rules, &flags[i])
+        if code == MAX_ALLOCS and not rules & RULE_PHYSICAL:
+            code = SLOW
         codes[i] = <int8_t> code
         in_flight = in_flight or flags[i] != 0
         not_fit += code != 0
+        undecided += code == SLOW
         missing += code == NODE_MISSING
-    return not_fit, missing, unknown, in_flight
+    return not_fit, undecided, missing, unknown, in_flight
 
 
 def live_preemptions(NodeTable nodes not None, AllocView allocs not None, PlanView plan not None, uint8_t[::1] kept not None, Overlay overlay=None):
@@ -702,7 +740,8 @@ cdef class Overlay:
             change.odd = place.odd or place.node_row != node_row or place.generation != change.generation
         else:
             change.odd = kind != KIND_PLACE or ref == NONE
-        if kind == KIND_PLACE and plan.place_flags[item] & PLACE_OTHER_NODE:
+        # Where an allocation moves to another node, so do the changes that follow.
+        if (place != NULL and place.odd) or (kind == KIND_PLACE and plan.place_flags[item] & PLACE_OTHER_NODE):
             change.odd = True
         if change.odd:
             self.odd_count += 1

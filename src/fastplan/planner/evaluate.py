@@ -123,10 +123,10 @@ def verify_plan(
     flags = numpy.empty(count, numpy.uint8)
     rule_flags = STRICT_RULES if rules is Rules.STRICT else NOMAD_RULES
     view = bound(columns)
-    not_fit, missing, unknown, in_flight = verify(state.nodes_view, state.allocs_view, view, rule_flags, codes, flags, overlay)
+    not_fit, undecided, missing, unknown, in_flight = verify(state.nodes_view, state.allocs_view, view, rule_flags, codes, flags, overlay)
     if missing and columns.locate(state):
-        not_fit, missing, unknown, in_flight = verify(state.nodes_view, state.allocs_view, view, rule_flags, codes, flags, overlay)
-    verified = Verified(plan, columns, codes, bool(in_flight))
+        not_fit, undecided, missing, unknown, in_flight = verify(state.nodes_view, state.allocs_view, view, rule_flags, codes, flags, overlay)
+    verified = Verified(plan, columns, codes, in_flight)
     if unknown >= 0:
         codes.fill(Reason.INVALID)
         verified.error = PlanError(reference.unknown_alloc(columns.changed_id(unknown)))
@@ -145,9 +145,9 @@ def verify_plan(
     if columns.repeats_ids and rules is Rules.STRICT:
         # An id on several nodes is refused on all of them, which only shows when the nodes are looked at together.
         codes.fill(SLOW)
-        not_fit = count
-    if not_fit:
-        not_fit = _settle(verified, reader, rules, flags, judged)
+        not_fit = undecided = count
+    if undecided or (not_fit and plan.all_at_once):
+        not_fit = _settle(verified, reader, rules, judged)
     if verified.error is None and verified.result is None:
         verified.result = _result(verified, reader, rules, judged, not_fit)
     if not_fit and verified.result is not None and verified.result.refresh_index == 0 and not overlay:
@@ -156,7 +156,7 @@ def verify_plan(
     return verified
 
 
-def _settle(verified: Verified, reader: StateReader, rules: Rules, flags: NDArray[numpy.uint8], judged: dict[int, NodeVerdict]) -> int:
+def _settle(verified: Verified, reader: StateReader, rules: Rules, judged: dict[int, NodeVerdict]) -> int:
     """Have the reference decide what the compiled code could not, ascending by node id; return how many nodes are refused.
 
     Verdicts of the reference go to *judged*. An error, and a refusal of the whole plan, are put into *verified*.
@@ -166,8 +166,7 @@ def _settle(verified: Verified, reader: StateReader, rules: Rules, flags: NDArra
     refused = 0
     for i in numpy.flatnonzero(codes).tolist():
         code = int(codes[i])
-        # What rests on something in flight gets its whole text now: later the view is another one.
-        if code == SLOW or (code == Reason.MAX_ALLOCS and rules is Rules.NOMAD) or (flags[i] and code in _WITH_DETAIL):
+        if code == SLOW:
             verdict = judged[i] = reference.judge(reader, plan, columns.node_ids[i], rules, repeated)
             if verdict.error:
                 codes.fill(Reason.INVALID)
@@ -189,10 +188,10 @@ def _settle(verified: Verified, reader: StateReader, rules: Rules, flags: NDArra
 def _verdict(
     reader: StateReader, plan: AnyPlan, node_id: str, rules: Rules, code: int, judged: NodeVerdict | None, repeated: Container[str] = ()
 ) -> NodeVerdict:
-    """Return the whole verdict on a refused node; the reference knows the details of its text."""
-    if judged is not None:
-        return judged
-    return reference.judge(reader, plan, node_id, rules, repeated) if code in _WITH_DETAIL else refusal(Reason(code))
+    """Return the whole verdict on a refused node. The reference knows the details of its text, unless the state is another one by now."""
+    if judged is None and code in _WITH_DETAIL:
+        judged = reference.judge(reader, plan, node_id, rules, repeated)
+    return judged if judged is not None and judged.code == code else refusal(Reason(code))
 
 
 def _result(verified: Verified, reader: StateReader, rules: Rules, judged: dict[int, NodeVerdict], refused_count: int) -> PlanResult:
@@ -211,6 +210,8 @@ def _result(verified: Verified, reader: StateReader, rules: Rules, judged: dict[
             columns.node_ids[i]: _verdict(reader, plan, columns.node_ids[i], rules, int(codes[i]), judged.get(i)) for i in numpy.flatnonzero(codes).tolist()
         }
 
-    fits = codes == 0
-    accepted = int(numpy.diff(columns.stop_offsets)[fits].sum()), int(numpy.diff(columns.place_offsets)[fits].sum())
-    return PlanResult(plan, accepted_parts, refused=refused_nodes, refresh_index=reference.refresh_index(reader), counts=accepted, planned=counts[1])
+    def accepted_counts() -> tuple[int, int]:
+        fits = codes == 0
+        return int(numpy.diff(columns.stop_offsets)[fits].sum()), int(numpy.diff(columns.place_offsets)[fits].sum())
+
+    return PlanResult(plan, accepted_parts, refused=refused_nodes, refresh_index=reference.refresh_index(reader), counts=accepted_counts, planned=counts[1])

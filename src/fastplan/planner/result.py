@@ -64,12 +64,12 @@ class PlanResult:
         refused: dict[str, NodeVerdict] | Callable[[], dict[str, NodeVerdict]] | None = None,
         kept: bool = True,
         refresh_index: int = 0,
-        counts: tuple[int, int] | None = None,
+        counts: tuple[int, int] | Callable[[], tuple[int, int]] | None = None,
         planned: int | None = None,
     ) -> None:
         """Record an answer.
 
-        *accepted*: the accepted parts, or what makes them on request; then *counts* has the number of stops and placements in them, and
+        *accepted*: the accepted parts, or what makes them on request; then *counts* has, or finds, the number of stops and placements in them, and
         *planned* the number of placements in the plan.
         *refused*: the refused nodes or what finds them, None if there are none. *kept* is False where nothing at all of the plan is in the
         result: refused all at once (plan-apply 5.5) or over quota (5.8).
@@ -115,7 +115,9 @@ class PlanResult:
     @property
     def accepted_counts(self) -> tuple[int, int]:
         """How many stops and placements were accepted."""
-        if self._counts is None:
+        if callable(self._counts):
+            self._counts = self._counts()
+        elif self._counts is None:
             self._counts = sum(map(len, self.node_update.values())), sum(map(len, self.node_allocation.values()))
         return self._counts
 

@@ -154,13 +154,23 @@ cdef void enter_claim(NodeRow* node, uint64_t claim) noexcept nogil:
     cdef uint64_t key = claim >> CLAIM_FLAG_BITS
     cdef uint32_t start = lower_bound(claims, node.claims_count, key)
     cdef uint32_t end = start
-    while end < node.claims_count and claims[end] >> CLAIM_FLAG_BITS == key:
-        end += 1
-    node.irregular -= run_irregularity(claims + start, end - start)
-    memmove(claims + end + 1, claims + end, (node.claims_count - end) * sizeof(uint64_t))
-    claims[end] = claim
-    node.claims_count += 1
-    node.irregular += run_irregularity(claims + start, end - start + 1) + is_stray(node, claim)
+    cdef uint32_t reserved = node.flags & (ROW_HAS_RESERVED | ROW_RESERVED_FILTERED)
+    if (
+        claim >> KIND_SHIFT == KIND_PORT and reserved != ROW_HAS_RESERVED
+        and node.flags & ROW_FILTERED and not filter_has(claims, node.claims_capacity, key)
+    ):
+        # Neither held nor reserved: the usual case needs no look at the supply.
+        memmove(claims + end + 1, claims + end, (node.claims_count - end) * sizeof(uint64_t))
+        claims[end] = claim
+        node.claims_count += 1
+    else:
+        while end < node.claims_count and claims[end] >> CLAIM_FLAG_BITS == key:
+            end += 1
+        node.irregular -= run_irregularity(claims + start, end - start)
+        memmove(claims + end + 1, claims + end, (node.claims_count - end) * sizeof(uint64_t))
+        claims[end] = claim
+        node.claims_count += 1
+        node.irregular += run_irregularity(claims + start, end - start + 1) + is_stray(node, claim)
     filter_add(claims, node.claims_capacity, key)
 
 
@@ -183,14 +193,18 @@ cdef void leave_claim(NodeRow* node, uint32_t position) noexcept nogil:
     cdef uint64_t key = claim >> CLAIM_FLAG_BITS
     cdef uint32_t start = position
     cdef uint32_t end = position + 1
+    cdef bint irregular = node.irregular != 0
     while start > 0 and claims[start - 1] >> CLAIM_FLAG_BITS == key:
         start -= 1
     while end < node.claims_count and claims[end] >> CLAIM_FLAG_BITS == key:
         end += 1
-    node.irregular -= run_irregularity(claims + start, end - start) + is_stray(node, claim)
+    # Nothing can be irregular about the claim when nothing is about the node.
+    if irregular:
+        node.irregular -= run_irregularity(claims + start, end - start) + is_stray(node, claim)
     node.claims_count -= 1
     memmove(claims + position, claims + position + 1, (node.claims_count - position) * sizeof(uint64_t))
-    node.irregular += run_irregularity(claims + start, end - start - 1)
+    if irregular:
+        node.irregular += run_irregularity(claims + start, end - start - 1)
     if end - start == 1:
         filter_drop(node)
 
@@ -462,6 +476,7 @@ cdef class NodeTable:
     cdef void prefetch_claims(self, uint32_t row) noexcept nogil:
         cdef Block* block = self.blocks.get(row >> ROW_SHIFT)
         cdef size_t place
+        FASTPLAN_PREFETCH(self.row_at(row).supply)
         for place in range(sizeof(Block) + ROWS_PER_BLOCK * sizeof(NodeRow), min(sizeof(Block) + block.payload_bytes, PREFETCH_BYTES_MAX), 64):
             FASTPLAN_PREFETCH(<const char*> block + place)
 

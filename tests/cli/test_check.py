@@ -196,3 +196,9 @@ def test_a_name_with_a_zero_byte_is_no_file(fastplan, write):
     outcome = fastplan("check", write("nodes.json", []), "a\0b")
     assert outcome.code == BAD_INPUT
     assert "allocs: expected" in outcome.err
+
+
+def test_what_the_source_leaves_open_is_said(check):
+    outcome = check([node()], [alloc("a1")], None, "--json")
+    assert any("came without topology" in fact for fact in outcome.json["undecided"])
+    assert "What this input cannot decide:" in check([node()], [alloc("a1")]).out

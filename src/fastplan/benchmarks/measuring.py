@@ -28,16 +28,16 @@ class Answer:
 def interleave(sides: Mapping[str, Work], *, rounds: int, least_s: float = 0.001, budget_s: float = 60.0) -> dict[str, list[float]]:
     """Run the *sides* in turn for so many *rounds* and return for each the nanoseconds of one call in every round.
 
-    Each side runs once to warm up, and says by that how often it is repeated within its turn: for *least_s*. Rounds end early, but not before the
-    third, when *budget_s* is used up. Nothing is collected while the clock runs.
+    Each side warms up for *least_s*, at least once, and is then repeated within its turn for about as long. Rounds end early, but not before the third,
+    when *budget_s* is used up. Nothing is collected while the clock runs.
     """
     repeats = {}
     for name, work in sides.items():
         times_s: list[float] = []
-        while sum(times_s) < least_s:
+        while not times_s or sum(times_s) < least_s:
             start = perf_counter_ns()
             work()
-            times_s.append((perf_counter_ns() - start) / 1e9)
+            times_s.append(max(perf_counter_ns() - start, 1) / 1e9)
         repeats[name] = max(1, round(least_s / min(times_s)))
     times: dict[str, list[float]] = {name: [] for name in sides}
     deadline = perf_counter_ns() + int(budget_s * 1e9)

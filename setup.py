@@ -8,12 +8,14 @@ from setuptools import Extension, setup
 
 EXTENSIONS = {
     "fastplan._codec": "ext/_codec.pyx",
+    "fastplan._codec_writer": "ext/_codec_writer.pyx",
     "fastplan.benchmarks._bare_loop": "ext/benchmarks/_bare_loop.pyx",
     "fastplan.columns._blocks": "ext/columns/_blocks.pyx",
     "fastplan.columns._ids": "ext/columns/_ids.pyx",
     "fastplan.fit._kernels": "ext/fit/_kernels.pyx",
     "fastplan.fit._nodes": "ext/fit/_nodes.pyx",
     "fastplan.fit._scan": "ext/fit/_scan.pyx",
+    "fastplan.planner._overlay": "ext/planner/_overlay.pyx",
     "fastplan.planner._verify": "ext/planner/_verify.pyx",
     "fastplan.state._alloc_export": "ext/state/_alloc_export.pyx",
     "fastplan.state._alloc_view": "ext/state/_alloc_view.pyx",

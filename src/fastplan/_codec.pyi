@@ -6,26 +6,8 @@ from numpy.typing import NDArray
 
 from fastplan.fit._nodes import NodeTable
 
-KIND_PLAN: Final[int]
-KIND_COMMAND: Final[int]
 VERSION: Final[int]
 
-def encode_command(body: bytes, time_ns: int) -> bytes: ...
-def encode_plan(
-    columns: Any,
-    accepted: NDArray[numpy.uint8] | None,
-    kept_preemptions: NDArray[numpy.uint8] | None,
-    eval_key: bytes | None,
-    namespace: str,
-    job_id: str,
-    job_version: int,
-    time_ns: int,
-    verified_at: int,
-    shapes: list[int | bytes],
-    answer: bytes | None,
-    cold: bytes | None,
-    text_of: Callable[[int], str | tuple[str, str, str]],
-) -> bytes: ...
 def decode(entry: bytes) -> tuple[int, bytes] | PlanEntry: ...
 
 class PlanEntry:

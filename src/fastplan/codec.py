@@ -1,7 +1,7 @@
 """What the bytes of a log entry mean.
 
 An entry is a *plan* (the accepted part of one plan, as columns) or a *command* (any other change of state, as msgpack). Both start
-with a header that names the version of the format, the time of the entry and a checksum; the layout stands in `ext/_codec.pyx`.
+with a header that names the version of the format, the time of the entry and a checksum; the layout stands in `_codec.pxd`.
 The key of an entry travels outside, in the log.
 
 Nothing in an entry means anything only to the process that wrote it: claims refer to a table of texts inside the entry, ids that
@@ -16,9 +16,10 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from fastplan._codec import VERSION, PlanEntry, encode_plan, gather
+from fastplan._codec import VERSION, PlanEntry, gather
 from fastplan._codec import decode as _decode
-from fastplan._codec import encode_command as _encode_command
+from fastplan._codec_writer import encode_command as _encode_command
+from fastplan._codec_writer import encode_plan
 from fastplan.errors import CodecError
 from fastplan.state.resource_shapes import ResourceShape
 

@@ -11,7 +11,7 @@ from fastplan.state import StateStore
 from fastplan.state.alloc_records import NO_ROW
 from fastplan.state.resource_shapes import shape_of
 from fastplan.state.statuses import CLIENT_PENDING
-from fastplan.structs import AllocatedResources
+from fastplan.structs import AllocatedResources, Allocation
 
 ADDRESS = "10.0.0.1"
 
@@ -85,6 +85,7 @@ def place(
     job_id: str = "job",
     eval_id: str = "",
     resources: list[dict[str, Any]] | None = None,
+    extras: dict[int, Allocation] | None = None,
 ) -> int:
     """Insert pending allocations of the group `web` of a job from columns and return the first row."""
     shapes = [shape_of(AllocatedResources.from_api(each)) for each in resources or [resources_api()] * len(alloc_ids)]
@@ -103,4 +104,5 @@ def place(
         numpy.cumsum([0, *(len(claims) for _, claims in shapes)], dtype=numpy.uint32),
         numpy.concatenate([claims for _, claims in shapes]),
         node_ids={position: node_ids[position] for position, row in enumerate(rows) if row is None},
+        extras=extras,
     )

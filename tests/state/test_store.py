@@ -245,6 +245,9 @@ def test_the_replaced_allocation_names_its_successor() -> None:
     assert stored(store).next_allocation == uuid(200)
     assert stored(store, uuid(101)).next_allocation == uuid(201)
     assert stored(store, uuid(202)).previous_allocation == "gone"
+    place(store, 13, [uuid(300)], [NODE], extras={0: Allocation(previous_allocation=uuid(202), deployment_id=uuid(950))})
+    assert stored(store, uuid(202)).next_allocation == uuid(300)
+    assert (stored(store, uuid(300)).previous_allocation, stored(store, uuid(300)).deployment_id) == (uuid(202), uuid(950))
 
 
 def test_a_client_changes_the_modify_index_alone() -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from fastplan.columns.ids import keys_of
+from fastplan.columns.ids import keys_of, text_of
 from fastplan.errors import StateError
 from fastplan.fit.demand import demand_of
 from fastplan.fit.encode import encode_demand
@@ -311,9 +311,9 @@ class AllocWriter(StoreCore):
                 for position in extras or ():
                     self._extras.free(int(numbers[position]))  # type: ignore[index]  # there are numbers where there are extras
                 raise
-            for extra in (extras or {}).values():
+            for position, extra in (extras or {}).items():
                 if extra.previous_allocation:
-                    self._set_next(extra.previous_allocation, extra.id)
+                    self._set_next(extra.previous_allocation, text_of(ids[position]))
             self.touch(index, "allocs")
             return first
 

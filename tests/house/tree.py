@@ -113,8 +113,8 @@ def _nearest_module(name: str) -> str | None:
 
 
 def part_of(name: str) -> str:
-    """Return the part of the architecture that a module belongs to: `fastplan.fit._kernels` → `fit`, `fastplan._codec` → `codec`, `fastplan` → ``""``."""
-    return name.split(".")[1].removeprefix("_") if "." in name else ""
+    """Return the part of the architecture that a module belongs to: `fastplan.fit._kernels` → `fit`, `fastplan._codec_writer` → `codec`, `fastplan` → ``""``."""
+    return name.split(".")[1].removeprefix("_").partition("_")[0] if "." in name else ""
 
 
 def public_modules() -> list[str]:

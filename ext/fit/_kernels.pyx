@@ -221,3 +221,14 @@ cdef class AskNumbers:
 def layout() -> dict[str, int]:
     """Sizes of the C structs in bytes, for embedders and tests."""
     return {"NodeRow": sizeof(NodeRow), "Supply": sizeof(Supply), "Ask": sizeof(Ask)}
+
+
+def constants() -> dict[str, int]:
+    """The numbers of the header that Python modules repeat, so that a test can compare them."""
+    return {
+        "KIND_PORT": KIND_PORT, "KIND_CORE": KIND_CORE, "KIND_DEVICE": KIND_DEVICE, "KIND_VOLUME": KIND_VOLUME, "KIND_SHIFT": KIND_SHIFT,
+        "SUBJECT_SHIFT": SUBJECT_SHIFT, "CLAIM_FLAG_BITS": CLAIM_FLAG_BITS, "CLAIM_IGNORES": CLAIM_IGNORES, "CLAIM_STOPPING": CLAIM_STOPPING,
+        "CLAIM_EXCLUSIVE": CLAIM_EXCLUSIVE, "ROW_PRESENT": ROW_PRESENT, "ROW_READY": ROW_READY, "ROW_DOWN": ROW_DOWN,
+        "ROW_DISCONNECTED": ROW_DISCONNECTED, "ROW_INELIGIBLE": ROW_INELIGIBLE, "RULE_PHYSICAL": RULE_PHYSICAL, "RULE_CHECK_DEVICES": RULE_CHECK_DEVICES,
+        "SLOW": SLOW, "AMOUNT_LIMIT": LIMIT,
+    }

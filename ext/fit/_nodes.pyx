@@ -7,8 +7,8 @@ from libc.string cimport memmove, memset
 from fastplan.columns._blocks cimport Block, BlockArray, Domain, Pin, payload
 from fastplan.fit._kernels cimport (
     ASK_IRREGULAR, CLAIM_EXCLUSIVE, CLAIM_FLAG_BITS, CLAIM_STOPPING, KIND_CORE, KIND_DEVICE, KIND_PORT, KIND_SHIFT, KIND_VOLUME, ROW_FILTERED,
-    ROW_HAS_CORES, ROW_HAS_RESERVED, ROW_PORTS_UNUSABLE, ROW_PRESENT, ROW_RESERVED_FILTERED, ROW_STALE_SHIFT, ROW_STATUS, SUPPLY_IRREGULAR, SUPPLY_PORTS_UNUSABLE, Ask,
-    AskNumbers, NodeRow, Supply, filter_add, filter_has, filter_lines, is_member, is_reserved, lower_bound,
+    ROW_HAS_CORES, ROW_HAS_RESERVED, ROW_PORTS_UNUSABLE, ROW_PRESENT, ROW_RESERVED_FILTERED, ROW_STALE_SHIFT, ROW_STATUS, SUPPLY_IRREGULAR,
+    SUPPLY_PORTS_UNUSABLE, Ask, AskNumbers, NodeRow, Supply, filter_add, filter_has, filter_lines, is_member, is_reserved, lower_bound,
 )
 
 from fastplan.errors import StateError

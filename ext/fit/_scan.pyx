@@ -126,7 +126,9 @@ cdef inline void prefetch_slot(BlockArray blocks, int64_t block) noexcept nogil:
     FASTPLAN_PREFETCH(<Block**> payload((<Block**> payload(blocks.root))[block >> PAGE_SHIFT]) + (block & (PAGE_SLOTS - 1)))
 
 
-cdef Py_ssize_t check_many(NodeTable table, const int64_t* rows, Py_ssize_t count, const Ask* asks, Py_ssize_t step, uint32_t rules, int8_t* codes) noexcept nogil:
+cdef Py_ssize_t check_many(
+    NodeTable table, const int64_t* rows, Py_ssize_t count, const Ask* asks, Py_ssize_t step, uint32_t rules, int8_t* codes
+) noexcept nogil:
     """Write the verdicts; return the position of a row beyond the table, or -1. Rows arrive in the cache before they are needed."""
     cdef RowPointer[RING] ring
     cdef uint64_t[RING] possible
@@ -187,6 +189,16 @@ def check_rows(NodeTable table not None, const int64_t[::1] rows not None, asks 
         beyond = check_many(table, &rows[0], count, first, step, rules, &codes[0])
     if beyond >= 0:
         raise StateError(f"node row {rows[beyond]} does not exist")
+
+
+def row_verdict(NodeTable table not None, uint32_t row, AskNumbers ask not None, AskNumbers release, AskNumbers prior, uint32_t rules):
+    """`check_row` for Python hands: the verdict on one row after *release* has left it and *prior* has joined it (either may be None).
+
+    StateError for a row beyond the table. Claims of *release* and *prior* must ascend.
+    """
+    if row >= table.row_count:
+        raise StateError(f"node row {row} does not exist")
+    return check_row(table.row_at(row), &ask.ask, NULL if release is None else &release.ask, NULL if prior is None else &prior.ask, rules)
 
 
 cdef tuple cores_with(const NodeRow* row, const Ask* ask, const Ask* release, bint physical):
@@ -651,7 +663,10 @@ cdef inline double free_share(int64_t capacity, int64_t used) noexcept nogil:
     return 1.0 - <double> used / <double> capacity
 
 
-cdef void score_chunk(NodeTable table, const uint32_t* rows, Py_ssize_t count, int64_t cpu_mhz, int64_t core_count, int64_t memory_mib, uint32_t rules, int spread, double* scores) noexcept nogil:
+cdef void score_chunk(
+    NodeTable table, const uint32_t* rows, Py_ssize_t count, int64_t cpu_mhz, int64_t core_count, int64_t memory_mib, uint32_t rules, int spread,
+    double* scores,
+) noexcept nogil:
     """Score up to CHUNK rows with the ask added to what is used."""
     cdef double[CHUNK] cpu_free
     cdef double[CHUNK] memory_free

@@ -139,7 +139,8 @@ cdef class AskNumbers:
 # The verdict on one node: 0 (fits), an `errors.Reason` number, or SLOW. It looks at resources only; the ROW_STATUS flags are the caller's business.
 #
 # `release`: what leaves the node first (stops, preemptions, allocations replaced in place); it may name only allocations that the chosen view
-# counts. `prior`: what joins it first (accepted or in flight). Either may be NULL. Their claims must ascend; those of `ask` may have any order.
+# counts. `prior`: what joins it first (accepted or in flight), which fits there. Either may be NULL. Their claims must ascend;
+# those of `ask` may have any order.
 # With ROW_FILTERED the claims of the row must lie behind their filter as described below; a row built by hand leaves the flag out.
 cdef int32_t check_row(const NodeRow* row, const Ask* ask, const Ask* release, const Ask* prior, uint32_t rules) noexcept nogil
 

@@ -30,7 +30,7 @@ cdef class NodeTable:
     cdef readonly BlockArray blocks
     cdef readonly uint32_t row_count    # rows ever given out, free ones included
     cdef readonly uint32_t node_count
-    cdef readonly uint64_t node_version # changes whenever a node gets or leaves a row; equal numbers mean equal nodes in equal rows
+    cdef readonly uint64_t node_version     # changes whenever a node gets or leaves a row; equal numbers mean equal nodes in equal rows
     cdef readonly bint read_only
     cdef SupplyPool pool
     cdef uint32_t _free_row             # row + 1 of the first free row; the chain goes on in `max_allocs` of free rows

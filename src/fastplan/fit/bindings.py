@@ -30,12 +30,17 @@ class AllocLookup(Protocol):
 
 
 class BoundAlloc(NamedTuple):
-    """An allocation, the row of its node, what it asks, and whether the view counts it."""
+    """An allocation, the row of its node, what it asks, and whether the view counts it.
+
+    `summed`: the engine has it in its sums; `stopping`: there it is marked as told to stop.
+    """
 
     alloc: Allocation
     row: int
     numbers: AllocNumbers
     counted: bool
+    summed: bool
+    stopping: bool
 
 
 class Bindings:
@@ -51,7 +56,7 @@ class Bindings:
     def bind(self, alloc: Allocation, row: int) -> BoundAlloc:
         """Bind a canonical allocation. The caller has checked that its id is free."""
         counted = not alloc.is_client_terminal and not (self._drop_stopping and alloc.is_server_terminal)
-        bound = BoundAlloc(alloc, row, encode_demand(demand_of(alloc)), counted)
+        bound = BoundAlloc(alloc, row, encode_demand(demand_of(alloc)), counted, summed=counted, stopping=False)
         self._added[alloc.id] = bound
         self._on.setdefault(row, {})[alloc.id] = bound
         return bound
@@ -75,7 +80,8 @@ class Bindings:
             if found is not None:
                 row, alloc = found
                 counted = not (self._drop_stopping and alloc.is_server_terminal)
-                bound = BoundAlloc(alloc, row, encode_demand(demand_of(alloc)), counted)
+                # A table has everything whose client is not terminal.
+                bound = BoundAlloc(alloc, row, encode_demand(demand_of(alloc)), counted, summed=True, stopping=alloc.is_server_terminal)
         return bound
 
     def bound_among(self, alloc_ids: Collection[str]) -> list[str]:

@@ -135,7 +135,7 @@ class FitChecker:
             for alloc, row in fresh.values():
                 if row is not None:
                     bound = self._bindings.bind(alloc, row)
-                    if bound.counted:
+                    if bound.summed:
                         self._engine.add(row, bound.numbers)
             self._version += 1
 
@@ -150,8 +150,8 @@ class FitChecker:
                     raise StateError(f"allocation {alloc_id!r} is named twice")
             for alloc_id in leaving:
                 bound = self._bindings.release(alloc_id)
-                if bound.counted:
-                    self._engine.remove(bound.row, bound.numbers)
+                if bound.summed:
+                    self._engine.remove(bound.row, bound.numbers, stopping=bound.stopping)
             self._version += 1
 
     # --- one node -------------------------------------------------------------------------------------------------

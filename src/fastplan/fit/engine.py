@@ -48,8 +48,8 @@ class Engine(Protocol):
     def add(self, row: int, numbers: AllocNumbers) -> None:
         """Add what an allocation asks."""
 
-    def remove(self, row: int, numbers: AllocNumbers) -> None:
-        """Undo an `add`."""
+    def remove(self, row: int, numbers: AllocNumbers, *, stopping: bool) -> None:
+        """Undo an `add`; *stopping*: what was there before the checker, and is told to stop."""
 
     def frozen(self) -> Engine:
         """Return the engine as it is now; it may be read from any thread while this one is written."""

@@ -51,9 +51,9 @@ class CompiledEngine:
         self._thaw()
         self.table.add_alloc(row, AskNumbers(*numbers))
 
-    def remove(self, row: int, numbers: AllocNumbers) -> None:
+    def remove(self, row: int, numbers: AllocNumbers, *, stopping: bool) -> None:
         self._thaw()
-        self.table.remove_alloc(row, AskNumbers(*numbers))
+        self.table.remove_alloc(row, AskNumbers(*numbers), stopping=stopping)
 
     def _thaw(self) -> None:
         """Before a write: let go of the view. If no reader holds it, the write happens in place."""

@@ -32,7 +32,7 @@ class ReferenceEngine:
     def add(self, row: int, numbers: AllocNumbers) -> None:
         """The allocations are kept by the checker."""
 
-    def remove(self, row: int, numbers: AllocNumbers) -> None:
+    def remove(self, row: int, numbers: AllocNumbers, *, stopping: bool) -> None:
         """The allocations are kept by the checker."""
 
     def frozen(self) -> ReferenceEngine:

@@ -10,14 +10,26 @@ from fastplan.errors import InvalidInput, Reason
 from fastplan.fit import reference
 from fastplan.fit.asks import PreparedAsk, numbers_of
 from fastplan.fit.demand import demand_of
-from fastplan.fit.encode import CLAIM_EXCLUSIVE, CLAIM_IGNORES, KIND_CORE, KIND_DEVICE, KIND_PORT, KIND_VOLUME, AllocNumbers, Claim, port_claim, read_claim
+from fastplan.fit.encode import (
+    CLAIM_EXCLUSIVE,
+    CLAIM_IGNORES,
+    KIND_CORE,
+    KIND_DEVICE,
+    KIND_PORT,
+    KIND_VOLUME,
+    AllocNumbers,
+    Claim,
+    core_speeds,
+    port_claim,
+    read_claim,
+)
 from fastplan.fit.placement import Held, Refusal, place
 from fastplan.fit.port_ranges import PORT_COUNT
 from fastplan.fit.ports import PortIndex
 from fastplan.fit.results import Check
 from fastplan.fit.score import score_fit
 from fastplan.fit.supply import NodeSupply, supply_of
-from fastplan.structs import AllocatedPort, AllocatedResources, AllocatedSharedResources, Allocation
+from fastplan.structs import AllocatedCpu, AllocatedMemory, AllocatedPort, AllocatedResources, AllocatedSharedResources, AllocatedTaskResources, Allocation
 
 if TYPE_CHECKING:
     from fastplan.structs import Node
@@ -102,15 +114,21 @@ class Judge:
         """Nothing could be chosen: whatever fails before that in the order of checks decides (plan-apply 2.2)."""
         need = ask.need
         assert need is not None
-        bare = AllocatedResources.from_api(
-            {
-                "Tasks": {task.name: {"Cpu": {"CpuShares": task.cpu_mhz}, "Memory": {"MemoryMB": task.memory_mib}} for task in need.tasks},
-                "TaskLifecycles": {task.name: None if task.lifecycle is None else task.lifecycle.to_api() for task in need.group.tasks or ()},
-                "Shared": {"DiskMB": need.disk_mib},
-            }
+        node, supply = self._node_of(row), self.supply(row)
+        free_cores = sorted(supply.cores - self.held(row, extra).cores) if need.cores else []
+        speeds = core_speeds(node) if need.cores else {}
+        tasks: dict[str, AllocatedTaskResources | None] = {}
+        for task in need.tasks:
+            cores, free_cores = free_cores[: task.cores], free_cores[task.cores :]
+            cpu = AllocatedCpu(cpu_shares=task.cpu_mhz + sum(speeds.get(core, 0) for core in cores), reserved_cores=cores)
+            tasks[task.name] = AllocatedTaskResources(cpu=cpu, memory=AllocatedMemory(memory_mb=task.memory_mib, memory_max_mb=task.memory_max_mib))
+        bare = AllocatedResources(
+            tasks=tasks,
+            task_lifecycles={task.name: task.lifecycle for task in need.group.tasks or ()},
+            shared=AllocatedSharedResources(disk_mb=need.disk_mib),
         )
         alloc = Allocation(id="", task_group=need.group.name, allocated_resources=bare)
-        check = reference.check(self._node_of(row), [*self._allocs_on(row), *extra, alloc], supply=self.supply(row))
+        check = reference.check(node, [*self._allocs_on(row), *extra, alloc], supply=supply)
         if check.code is not Reason.FITS and (check.code <= refusal.code or check.code is Reason.NODE_PORTS):
             return check
         return Check(refusal.code, refusal.detail, used=check.used)

@@ -53,12 +53,13 @@ def place(need: GroupNeed, node: Node, supply: NodeSupply, held: Held, allocs: C
 
     Whether the sums fit is not looked at. *held* is what others hold; *allocs* gives them whole, which only networks of single tasks need.
     """
+    # In the order of the checks: cores, ports, devices (plan-apply 2.2).
+    free_cores = sorted(supply.cores - held.cores) if need.cores else []
+    if len(free_cores) < need.cores:
+        return Refusal(Reason.CORES, "")
     ports = _ports(need, supply, held)
     if isinstance(ports, Refusal):
         return ports
-    free_cores = sorted(supply.cores - held.cores)
-    if len(free_cores) < need.cores:
-        return Refusal(Reason.CORES, "")
     speeds = core_speeds(node) if need.cores else {}
     devices = _devices(need, supply, held)
     if isinstance(devices, Refusal):

@@ -1,23 +1,22 @@
-"""Compiled verification of plans; the contract stands in `_verify.pxd`, the rules in plan-apply.md 5.2.
+"""Compiled verification of plans; the rules stand in plan-apply.md 5.2, the columns in `_overlay.pxd`.
 
 Everything here runs under the interpreter lock, so the scratch memory is shared by all calls.
 """
 
-cimport cython
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
-from fastplan.columns._ids cimport hash_key
 from fastplan.fit._kernels cimport (
     ASK_IRREGULAR, CLAIM_EXCLUSIVE, CLAIM_FLAG_BITS, CLAIM_IGNORES, CLAIM_STOPPING, KIND_CORE, KIND_PORT, KIND_SHIFT, KIND_VOLUME, ROW_DISCONNECTED,
     ROW_DOWN, ROW_FILTERED, ROW_HAS_RESERVED, ROW_INELIGIBLE, ROW_PRESENT, ROW_READY, RULE_CHECK_DEVICES, RULE_PHYSICAL, RULE_STRICT_CORES,
     RULE_STRICT_DEVICES, SLOW, Ask, NodeRow, check_row, claims_of, filter_has, filter_line, is_member, is_reserved, lower_bound,
 )
 from fastplan.fit._nodes cimport NodeTable
+from fastplan.planner._overlay cimport (
+    KIND_PLACE, KIND_STOP, PLACE_IRREGULAR, PLACE_NOT_REPLACEABLE, PLACE_OTHER_NODE, PLACE_OWN_JOB, Change, Overlay, PlanView, reserve,
+)
 from fastplan.state._alloc_view cimport (
-    ALLOC_IRREGULAR, CLIENT_COMPLETE, CLIENT_LOST, DESIRED_EVICT, DESIRED_RUN, DESIRED_STOP, KEEP, NONE, AllocRow, AllocView, client_terminal,
-    server_terminal, sort_claims,
+    CLIENT_COMPLETE, CLIENT_LOST, DESIRED_EVICT, DESIRED_RUN, DESIRED_STOP, KEEP, NONE, AllocRow, AllocView, sort_claims,
 )
 
 cdef extern from *:
@@ -29,7 +28,7 @@ cdef extern from *:
 cdef enum:
     CLIENT_UNKNOWN = 3
 
-    # Numbers of errors.Reason; a test compares them.
+    # Numbers of errors.Reason.
     MAX_ALLOCS = 1
     NODE_MISSING = 10
     NODE_DISCONNECTED = 11
@@ -38,14 +37,11 @@ cdef enum:
     NODE_INELIGIBLE = 14
     OTHER_NODE = 15
 
-    KIND_PLACE = 0
-    KIND_STOP = 1
-    KIND_PREEMPT = 2
+    # Flag of a verdict: it rests on something in flight.
+    VERDICT_IN_FLIGHT = 1
 
     # Plan nodes between asking for memory and using it.
     AHEAD = 40
-
-    TOMBSTONE = 0xFFFFFFFF
 
 NOMAD_RULES = RULE_CHECK_DEVICES
 STRICT_RULES = RULE_PHYSICAL | RULE_STRICT_CORES | RULE_STRICT_DEVICES | RULE_CHECK_DEVICES
@@ -77,20 +73,6 @@ cdef uint32_t leaving_count = 0
 cdef uint32_t leaving_room = 0
 
 
-cdef int reserve(void** array, uint32_t* room, uint64_t wanted, size_t item_bytes) except -1:
-    cdef uint64_t more
-    cdef void* grown
-    if wanted <= room[0]:
-        return 0
-    more = wanted + wanted // 2 + 32
-    grown = realloc(array[0], more * item_bytes)
-    if grown == NULL:
-        raise MemoryError(f"no memory to verify a plan: {more} items of {item_bytes} bytes")
-    array[0] = grown
-    room[0] = <uint32_t> more
-    return 0
-
-
 cdef int append_claims(Claims* claims, const uint64_t* items, uint32_t count) except -1:
     cdef uint32_t i
     reserve(<void**> &claims.items, &claims.room, <uint64_t> claims.count + count, sizeof(uint64_t))
@@ -117,62 +99,6 @@ cdef bint sort_and_join(Claims* claims) noexcept nogil:
             claims.items[kept] = claim
     claims.count = kept + 1
     return False
-
-
-cdef class PlanView:
-    """The columns of a plan, bound for the compiled code. The arrays are those of `state.plans.PlanColumns`; raises ValueError where they do not belong together."""
-
-    def __init__(
-        self, const uint32_t[::1] node_rows not None, const uint32_t[::1] node_generations not None, const uint8_t[::1] in_scope not None,
-        const uint32_t[::1] place_offsets not None,
-        const uint8_t[:, ::1] alloc_ids not None, const uint16_t[::1] shape_index not None, const uint8_t[::1] client_status not None,
-        const uint8_t[::1] place_flags not None, const uint32_t[::1] claim_offsets not None, const uint64_t[::1] claims not None,
-        const int64_t[:, ::1] shape_amounts not None, const uint32_t[::1] stop_offsets not None, const uint8_t[:, ::1] stop_ids not None,
-        const uint8_t[::1] stop_client not None, const uint32_t[::1] preempt_offsets not None, const uint8_t[:, ::1] preempt_ids not None,
-    ):
-        cdef Py_ssize_t k = node_rows.shape[0], n = alloc_ids.shape[0], i
-        if (
-            node_generations.shape[0] != k or in_scope.shape[0] != k or place_offsets.shape[0] != k + 1 or stop_offsets.shape[0] != k + 1 or preempt_offsets.shape[0] != k + 1
-            or alloc_ids.shape[1] != 16 or stop_ids.shape[1] != 16 or preempt_ids.shape[1] != 16 or shape_amounts.shape[1] != 4
-            or shape_index.shape[0] != n or client_status.shape[0] != n or place_flags.shape[0] != n or claim_offsets.shape[0] != n + 1
-            or stop_client.shape[0] != stop_ids.shape[0]
-        ):
-            raise ValueError("the columns of a plan have lengths that do not belong together")
-        check_offsets(place_offsets, n)
-        check_offsets(claim_offsets, claims.shape[0])
-        check_offsets(stop_offsets, stop_ids.shape[0])
-        check_offsets(preempt_offsets, preempt_ids.shape[0])
-        for i in range(n):
-            if shape_index[i] >= shape_amounts.shape[0]:
-                raise ValueError(f"placement {i} has shape {shape_index[i]} of {shape_amounts.shape[0]}")
-        self.node_count = k
-        self.node_rows = node_rows
-        self.node_generations = node_generations
-        self.in_scope = in_scope
-        self.place_offsets = place_offsets
-        self.alloc_ids = alloc_ids
-        self.shape_index = shape_index
-        self.client_status = client_status
-        self.place_flags = place_flags
-        self.claim_offsets = claim_offsets
-        self.claims = claims
-        self.claims_data = &claims[0] if claims.shape[0] else NULL
-        self.shape_amounts = shape_amounts
-        self.stop_offsets = stop_offsets
-        self.stop_ids = stop_ids
-        self.stop_client = stop_client
-        self.preempt_offsets = preempt_offsets
-        self.preempt_ids = preempt_ids
-
-
-cdef int check_offsets(const uint32_t[::1] offsets, Py_ssize_t count) except -1:
-    cdef Py_ssize_t i
-    if offsets.shape[0] == 0 or offsets[0] != 0 or offsets[offsets.shape[0] - 1] != count:
-        raise ValueError(f"the offsets of a plan's column must go from 0 to {count}")
-    for i in range(1, offsets.shape[0]):
-        if offsets[i] < offsets[i - 1]:
-            raise ValueError("the offsets of a plan's column must ascend")
-    return 0
 
 
 cdef inline uint32_t counted_claims(PlanView plan, uint32_t item, bint own_jobs_only) noexcept nogil:
@@ -328,7 +254,7 @@ cdef int32_t judge(NodeTable nodes, AllocView allocs, PlanView plan, Overlay ove
     cdef uint32_t ref
     cdef const NodeRow* node
     cdef bint physical = rules & RULE_PHYSICAL != 0
-    cdef bint ready, accepted, subset = True, all_terminal = True, more = False
+    cdef bint ready, accepted, subset = True, more = False
     cdef int larger
     cdef int64_t row
     cdef const uint8_t* key
@@ -567,11 +493,17 @@ cdef inline void fetch_filter(NodeTable nodes, PlanView plan, Py_ssize_t i) noex
             fastplan_prefetch(claims + filter_line(plan.claims_data[j] >> CLAIM_FLAG_BITS, node.claims_capacity))
 
 
-def verify(NodeTable nodes not None, AllocView allocs not None, PlanView plan not None, uint32_t rules, int8_t[::1] codes not None, uint8_t[::1] flags not None, Overlay overlay=None):
-    """Write the verdict on each node of *plan* to *codes* (int8, k; 0, a reason number, or −1 where only the reference can decide) and *flags* (uint8, k).
+def verify(
+    NodeTable nodes not None, AllocView allocs not None, PlanView plan not None, uint32_t rules, int8_t[::1] codes not None,
+    uint8_t[::1] flags not None, Overlay overlay=None,
+):
+    """Write the verdict on each node of *plan* to *codes* (int8, k; 0, a reason number, or −1 where only the reference can decide)
+    and *flags* (uint8, k; 1 where it rests on something in flight).
 
-    *rules*: NOMAD_RULES or STRICT_RULES; under the former too many allocations are an error, which is the reference's to tell. Returns (nodes that are
-    refused or undecided, of these undecided, of these missing, first unknown id, whether anything rests on a plan in flight). The first unknown id is the number of a stop, or of a preemption counted on from the stops; −1 if all are known.
+    *rules*: NOMAD_RULES or STRICT_RULES; under the former too many allocations are an error, which is the reference's to tell.
+
+    Returns (nodes that are refused or undecided, of these undecided, of these missing, first unknown id, whether anything rests on a plan in flight).
+    The first unknown id is the number of a stop, or of a preemption counted on from the stops; −1 if all are known.
     """
     cdef Py_ssize_t i, k = plan.node_count, ahead
     cdef uint32_t j, prefetched = 0
@@ -655,257 +587,3 @@ def live_preemptions(NodeTable nodes not None, AllocView allocs not None, PlanVi
             entry = allocs.row(<uint32_t> row) if row >= 0 else NULL
             kept[j] = entry != NULL and counts(entry.desired, entry.client, False)
     return True
-
-
-@cython.no_gc_clear
-cdef class Overlay:
-    """The accepted parts of plans in flight, by node and in dispatch order."""
-
-    def __cinit__(self):
-        self.entries = {}
-        self.rebuild_slots(256)
-
-    def __dealloc__(self):
-        free(self.changes)
-        free(self.heads)
-        free(self.tails)
-        free(self.slots)
-
-    def __len__(self):
-        """Return how many plans are in flight."""
-        return len(self.entries)
-
-    def add(
-        self, PlanView plan not None, owner, const int8_t[::1] codes not None, const uint8_t[::1] kept not None, NodeTable nodes not None, AllocView allocs not None,
-    ):
-        """Put the accepted parts of *plan* in flight: those of nodes whose code is 0, without preemptions that are not *kept* (uint8, p).
-
-        *owner* is what `changes_on` names the plan by.
-
-        Raises ValueError if the plan is in flight already.
-        """
-        cdef Py_ssize_t i
-        cdef int kind
-        cdef uint32_t j, node_row, ref, last = 0
-        if plan in self.entries:
-            raise ValueError("this plan is in flight already")
-        if codes.shape[0] != plan.node_count:
-            raise ValueError(f"codes needs {plan.node_count} entries")
-        if kept.shape[0] != plan.preempt_ids.shape[0]:
-            raise ValueError(f"kept needs {plan.preempt_ids.shape[0]} entries")
-        # In the order in which the state machine writes them (plan-apply 6.10): an id may occur more than once.
-        for kind in range(3):
-            for i in range(plan.node_count):
-                if codes[i] != 0 or not plan.in_scope[i]:
-                    continue
-                node_row = plan.node_rows[i]
-                ref = NONE
-                if node_row < nodes.row_count and nodes.row_at(node_row).generation == plan.node_generations[i]:
-                    ref = allocs.ref_of_node(node_row)
-                if kind == KIND_PLACE:
-                    for j in range(plan.place_offsets[i], plan.place_offsets[i + 1]):
-                        last = self.enter(plan, &plan.alloc_ids[j, 0], j, KIND_PLACE, i, ref, allocs, last)
-                elif kind == KIND_STOP:
-                    for j in range(plan.stop_offsets[i], plan.stop_offsets[i + 1]):
-                        last = self.enter(plan, &plan.stop_ids[j, 0], j, KIND_STOP, i, ref, allocs, last)
-                else:
-                    for j in range(plan.preempt_offsets[i], plan.preempt_offsets[i + 1]):
-                        if kept[j]:
-                            last = self.enter(plan, &plan.preempt_ids[j, 0], j, KIND_PREEMPT, i, ref, allocs, last)
-            if (kind == KIND_PLACE and not plan.stop_ids.shape[0] and not plan.preempt_ids.shape[0]) or (kind == KIND_STOP and not plan.preempt_ids.shape[0]):
-                break
-        self.entries[plan] = (owner, last)
-
-    cdef uint32_t enter(
-        self, PlanView plan, const uint8_t* key, uint32_t item, uint8_t kind, Py_ssize_t i, uint32_t ref, AllocView allocs, uint32_t before,
-    ) except 0:
-        """Add one change behind those of its node and return its number + 1. *before*: the plan's change before it, number + 1."""
-        cdef uint32_t number = self.new_change()
-        cdef uint32_t node_row = plan.node_rows[i]
-        cdef Change* change = &self.changes[number]
-        cdef Change* place = self.find_place(key)
-        cdef int64_t row = allocs.find_key(key)
-        change.plan = <void*> plan
-        change.key = key
-        change.item = item
-        change.kind = kind
-        change.node_row = node_row
-        change.generation = plan.node_generations[i]
-        change.next = 0
-        change.before = before
-        # What it concerns must be on the node that lists it; anything else is left to the reference.
-        if row >= 0:
-            change.odd = ref == NONE or allocs.memory.identity(<uint32_t> row).node_ref != ref
-        elif place != NULL:
-            change.odd = place.odd or place.node_row != node_row or place.generation != change.generation
-        else:
-            change.odd = kind != KIND_PLACE or ref == NONE
-        # Where an allocation moves to another node, so do the changes that follow.
-        if (place != NULL and place.odd) or (kind == KIND_PLACE and plan.place_flags[item] & PLACE_OTHER_NODE):
-            change.odd = True
-        if change.odd:
-            self.odd_count += 1
-        else:
-            self.link(number, node_row)
-        if kind == KIND_PLACE:
-            self.enter_key(number)
-        return number + 1
-
-    def remove(self, PlanView plan not None):
-        """The plan is committed or has failed: it is no longer in flight. Raises KeyError if it was not."""
-        cdef uint32_t number = self.entries.pop(plan)[1]
-        cdef Change* change
-        while number:
-            change = &self.changes[number - 1]
-            if change.odd:
-                self.odd_count -= 1
-            else:
-                self.unlink(number - 1)
-            if change.kind == KIND_PLACE:
-                self.leave_key(number - 1)
-            change.plan = NULL
-            change.next = self.free_change
-            self.free_change = number
-            number = change.before
-
-    def changes_on(self, uint32_t node_row, uint32_t generation):
-        """Return what is in flight on a node, in dispatch order: [(owner of the plan, kind, row)]; kind 0 placement, 1 stop, 2 preemption."""
-        cdef list found = []
-        cdef uint32_t number = self.heads[node_row] if node_row < self.node_room else 0
-        cdef Change* change
-        while number:
-            change = &self.changes[number - 1]
-            if change.generation == generation:
-                found.append((self.entries[<PlanView> change.plan][0], change.kind, change.item))
-            number = change.next
-        return found
-
-    def all_changes(self):
-        """Return everything in flight, in dispatch order, as `changes_on` does."""
-        cdef list found = []
-        cdef list numbers
-        cdef uint32_t number
-        for owner, last in self.entries.values():
-            number = last
-            numbers = []
-            while number:
-                numbers.append((owner, self.changes[number - 1].kind, self.changes[number - 1].item))
-                number = self.changes[number - 1].before
-            numbers.reverse()
-            found += numbers
-        return found
-
-    def placement(self, bytes key not None):
-        """Return (owner of the plan, row) of the newest placement in flight with this key, None without one."""
-        cdef Change* change
-        if len(key) != 16:
-            raise ValueError("a key has 16 bytes")
-        change = self.find_place(<const uint8_t*> <const char*> key)
-        return None if change == NULL else (self.entries[<PlanView> change.plan][0], change.item)
-
-    cdef uint32_t new_change(self) except? 0xFFFFFFFF:
-        cdef uint32_t number, room = self.change_room
-        if not self.free_change:
-            reserve(<void**> &self.changes, &self.change_room, <uint64_t> room + 1, sizeof(Change))
-            for number in range(self.change_room, room, -1):
-                self.changes[number - 1].next = self.free_change
-                self.free_change = number
-        number = self.free_change - 1
-        self.free_change = self.changes[number].next
-        return number
-
-    cdef int link(self, uint32_t number, uint32_t node_row) except -1:
-        """Append a change to the chain of its node."""
-        cdef uint32_t old_room = self.node_room
-        cdef uint32_t room = old_room
-        if node_row >= old_room:
-            reserve(<void**> &self.tails, &room, <uint64_t> node_row + 1, sizeof(uint32_t))
-            reserve(<void**> &self.heads, &self.node_room, <uint64_t> node_row + 1, sizeof(uint32_t))
-            memset(&self.heads[old_room], 0, (self.node_room - old_room) * sizeof(uint32_t))
-        if self.heads[node_row]:
-            self.changes[self.tails[node_row] - 1].next = number + 1
-        else:
-            self.heads[node_row] = number + 1
-        self.tails[node_row] = number + 1
-        return 0
-
-    cdef void unlink(self, uint32_t number) noexcept:
-        """Take a change out of the chain of its node."""
-        cdef uint32_t node_row = self.changes[number].node_row
-        cdef uint32_t at = self.heads[node_row], older = 0
-        while at != number + 1:
-            older = at
-            at = self.changes[at - 1].next
-        at = self.changes[number].next
-        if older:
-            self.changes[older - 1].next = at
-        else:
-            self.heads[node_row] = at
-        if not at:
-            self.tails[node_row] = older
-
-    cdef Change* find_place(self, const uint8_t* key) noexcept nogil:
-        """Return the newest placement in flight with this id, NULL without one."""
-        cdef uint64_t place = hash_key(key) & self.slot_mask
-        cdef uint32_t slot
-        cdef Change* change
-        cdef Change* found = NULL
-        while self.slots[place]:
-            slot = self.slots[place]
-            place = (place + 1) & self.slot_mask
-            if slot == TOMBSTONE:
-                continue
-            change = &self.changes[slot - 1]
-            if memcmp(change.key, key, 16) == 0 and (found == NULL or change.sequence > found.sequence):
-                found = change
-        return found
-
-    cdef int enter_key(self, uint32_t number) except -1:
-        if (self.slots_used + 1) * 2 > self.slot_mask:
-            # Deleted slots go; twice the room of what is left.
-            self.rebuild_slots((self.keys_in_flight + 1) * 4)
-        cdef uint64_t place = hash_key(self.changes[number].key) & self.slot_mask
-        while self.slots[place]:
-            place = (place + 1) & self.slot_mask
-        self.sequence += 1
-        self.changes[number].sequence = self.sequence
-        self.slots[place] = number + 1
-        self.slots_used += 1
-        self.keys_in_flight += 1
-        return 0
-
-    cdef void leave_key(self, uint32_t number) noexcept:
-        cdef uint64_t place = hash_key(self.changes[number].key) & self.slot_mask
-        while self.slots[place] != number + 1:
-            place = (place + 1) & self.slot_mask
-        # At the end of a chain nothing lies behind, so the slot can be empty again.
-        if self.slots[(place + 1) & self.slot_mask]:
-            self.slots[place] = <uint32_t> TOMBSTONE
-        else:
-            self.slots[place] = 0
-            self.slots_used -= 1
-        self.keys_in_flight -= 1
-
-    cdef int rebuild_slots(self, uint64_t size) except -1:
-        """Move to a table with room for at least *size* slots, without deleted ones."""
-        cdef uint64_t room = 256, i, place
-        cdef uint32_t slot
-        cdef uint32_t* slots
-        while room < size:
-            room *= 2
-        slots = <uint32_t*> calloc(room, sizeof(uint32_t))
-        if slots == NULL:
-            raise MemoryError(f"no memory for {room} ids in flight")
-        if self.slots != NULL:
-            for i in range(self.slot_mask + 1):
-                slot = self.slots[i]
-                if slot != 0 and slot != TOMBSTONE:
-                    place = hash_key(self.changes[slot - 1].key) & (room - 1)
-                    while slots[place]:
-                        place = (place + 1) & (room - 1)
-                    slots[place] = slot
-        free(self.slots)
-        self.slots = slots
-        self.slot_mask = room - 1
-        self.slots_used = self.keys_in_flight
-        return 0

@@ -11,7 +11,7 @@ import pytest
 from fastplan import Plan
 from fastplan.errors import PlanError
 from fastplan.planner import PlanResult, Rules, evaluate_plan, reference
-from fastplan.planner._verify import Overlay
+from fastplan.planner._overlay import Overlay
 from fastplan.planner.evaluate import Verified, bound, verify_plan
 from fastplan.planner.in_flight import InFlightState
 from fastplan.planner.reference import StateReader

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fastplan.columns.ids import text_of
 from fastplan.errors import PlanError, Reason
 from fastplan.planner import reference
-from fastplan.planner._verify import NOMAD_RULES, STRICT_RULES, Overlay, PlanView, live_preemptions, verify
+from fastplan.planner._overlay import Overlay, PlanView
+from fastplan.planner._verify import NOMAD_RULES, STRICT_RULES, live_preemptions, verify
 from fastplan.planner.in_flight import InFlightState
 from fastplan.planner.reference import NO_REFRESH_INDEX, OverQuota, StateReader
 from fastplan.planner.result import NOTHING, Accepted, NodeVerdict, PlanResult, refusal

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from fastplan.columns.ids import key_of
 from fastplan.planner import reference
-from fastplan.planner._verify import Overlay
+from fastplan.planner._overlay import Overlay
 from fastplan.state.plan_builder import placement_record, preemption_record, stop_record
 from fastplan.state.plans import AnyPlan
 from fastplan.state.snapshot import StateReader

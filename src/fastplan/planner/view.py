@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy
 
 from fastplan.errors import InvalidInput, PlanError
-from fastplan.planner._verify import Overlay, PlanView
+from fastplan.planner._overlay import Overlay, PlanView
 from fastplan.planner.evaluate import Verified, bound, verify_plan
 from fastplan.planner.reference import OverQuota
 from fastplan.planner.rules import Rules

@@ -1,8 +1,8 @@
-"""Compiled verification of a plan in columns (plan-apply 5.2), and the overlay of plans in flight (plan-apply 6.9).
+"""Plans in columns for compiled code, and the overlay of plans in flight (plan-apply 6.9).
 
-`PlanView` binds the columns of a plan once. `verify` gives one code a plan node; what only the ordered reference can decide is `SLOW`.
-`Overlay` holds the accepted parts of plans that are on their way to the log, as a list of changes a node, in dispatch order. The changes name allocations
-by id and are looked up again at every verification: what they mean depends on what is committed at that moment, so nothing goes stale.
+`PlanView` binds the columns of a plan once. `Overlay` holds the accepted parts of plans that are on their way to the log, as a list of changes a node,
+in dispatch order. The changes name allocations by id and are looked up again at every verification: what they mean depends on what is committed at that
+moment, so nothing goes stale.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -16,9 +16,14 @@ cdef enum:
     PLACE_NOT_REPLACEABLE = 4   # its group says that it must not be replaced while its node is disconnected
     PLACE_OWN_JOB = 8           # it carries a job, so its volumes count under Nomad's rules too
 
-# Flags of a verdict.
+# What a change in flight is.
 cdef enum:
-    VERDICT_IN_FLIGHT = 1       # it rests on something in flight
+    KIND_PLACE = 0
+    KIND_STOP = 1
+    KIND_PREEMPT = 2
+
+# Make room for *wanted* items in a growing array of *room* ones. Raises MemoryError.
+cdef int reserve(void** array, uint32_t* room, uint64_t wanted, size_t item_bytes) except -1
 
 
 cdef class PlanView:

@@ -117,6 +117,9 @@ def _grid(sizes: Sizes, checker: FitChecker) -> tuple[list[str], float, float]:
     }
     lines = ["ns a row, rows in a call: " + ", ".join(f"{count:,}" for count in sizes.batches)]
     cost: dict[tuple[int, int, bool], list[float]] = {(*shape, ports): [] for shape in checkers for ports in (False, True)}
+    for (nodes, load), one in checkers.items():
+        failing = BatchCase(one, Rows(Cluster(nodes, load), sizes.rows, failing=0.5))
+        assert_equal(failing.compiled(), failing.rows.expected, "verdicts of fits_rows")
     for count in sizes.batches:
         cases = {
             (nodes, load, ports): BatchCase(one, Rows(Cluster(nodes, load), count, ports=ports))

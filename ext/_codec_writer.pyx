@@ -10,6 +10,7 @@ from fastplan.errors import CodecError
 
 from fastplan._codec cimport (
     CHECKSUM_AT, ENTRY_COMMAND, ENTRY_PLAN, FLAG_COLD, FORMAT_VERSION, HEADER_BYTES, SUBJECT_MASK, VALUE_MASK, VALUE_SHIFT, PlanHead, checksum,
+    fold,
 )
 from fastplan.columns._ids cimport odd_text
 from fastplan.fit._kernels cimport KIND_CORE, KIND_DEVICE, KIND_SHIFT, SUBJECT_SHIFT
@@ -455,3 +456,45 @@ cdef inline uint64_t local_claim(_Texts texts, uint64_t claim) except? 0xFFFFFFF
     if kind == KIND_DEVICE:
         value = <uint64_t> texts.local(<uint32_t> value)
     return kind << KIND_SHIFT | subject << SUBJECT_SHIFT | value << VALUE_SHIFT | (claim & 15)
+
+
+cdef uint64_t fold_bytes(uint64_t hash, const char* data, size_t size) noexcept nogil:
+    """Fold bytes, and how many there are, into a hash."""
+    cdef uint64_t word
+    cdef size_t at = 0
+    hash = fold(hash, size)
+    while at + 8 <= size:
+        memcpy(&word, data + at, 8)
+        hash = fold(hash, word)
+        at += 8
+    if at < size:
+        word = 0
+        memcpy(&word, data + at, size - at)
+        hash = fold(hash, word)
+    return hash
+
+
+def plan_key(columns, str eval_id not None, str token not None, uint64_t snapshot_index):
+    """Return the key of a plan, 24 bytes: 16 that stand for evaluation and token, 8 for the plan among those of this run.
+
+    The latter come from the index that the plan was made at and the ids that it concerns.
+    """
+    cdef uint64_t words[3]
+    cdef Columns arrays
+    cdef Py_ssize_t size, token_size
+    cdef const char* text = PyUnicode_AsUTF8AndSize(eval_id, &size)
+    cdef const char* token_text = PyUnicode_AsUTF8AndSize(token, &token_size)
+    cdef Py_buffer* view
+    words[0] = fold_bytes(fold_bytes(1, text, size), token_text, token_size)
+    words[1] = fold_bytes(fold_bytes(2, token_text, token_size), text, size)
+    words[2] = fold(3, snapshot_index)
+    arrays.count = 0
+    try:
+        for array in (columns.alloc_ids, columns.stop_ids, columns.preempt_ids):
+            view = &arrays.views[arrays.count]
+            PyObject_GetBuffer(array, view, PyBUF_SIMPLE)
+            arrays.count += 1
+            words[2] = fold_bytes(words[2], <const char*> view.buf, view.len)
+    finally:
+        give_back(&arrays)
+    return PyBytes_FromStringAndSize(<const char*> words, sizeof(words))

@@ -378,3 +378,23 @@ def test_forged_entries_never_crash() -> None:
         except CodecError:
             outcomes[False] += 1
     assert min(outcomes.values()) > 200
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def test_keys_of_plans() -> None:
+    """Equal for the same plan, different for every other one."""
+
+    def key(plan: Any = None, eval_id: str = "e1", token: str = "t1", index: int = 5) -> bytes:
+        return codec.plan_key(plan or golden_plan(), eval_id, token, index)
+
+    ids = ["a", "b", "c"]
+    plans: list[Any] = [columns(1, place_offsets=[0, count], alloc_ids=ids[:count]) for count in range(4)]
+    plans += [columns(1, stop_offsets=[0, count], stop_ids=ids[:count], stop_notes=[("", "", "")]) for count in range(1, 4)]
+    plans += [columns(1, place_offsets=[0, 2], alloc_ids=["b", "a"]), golden_plan()]
+    keys = [key(plan) for plan in plans]
+    keys += [key(eval_id="e2"), key(token="t2"), key(index=6), key(eval_id="e1t", token="1"), key(eval_id="", token="e1t1"), key(eval_id="t1", token="e1")]
+    assert len(set(keys)) == len(keys)
+    assert {len(each) for each in keys} == {24}
+    assert key() == keys[len(plans) - 1]

@@ -19,7 +19,7 @@ import msgspec
 from fastplan._codec import VERSION, PlanEntry, gather
 from fastplan._codec import decode as _decode
 from fastplan._codec_writer import encode_command as _encode_command
-from fastplan._codec_writer import encode_plan
+from fastplan._codec_writer import encode_plan, plan_key
 from fastplan.errors import CodecError
 from fastplan.state.resource_shapes import ResourceShape
 
@@ -61,6 +61,7 @@ __all__ = [
     "encode_plan",
     "encode_shape",
     "gather",
+    "plan_key",
 ]
 
 Api: TypeAlias = dict[str, Any]

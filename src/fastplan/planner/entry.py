@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from typing import Any, Final
 
 import numpy
@@ -23,11 +21,8 @@ from fastplan.structs import Evaluation, Job
 IdentityHook = Callable[[AnyPlan, PlanResult], Mapping[str, Mapping[str, str]]]
 """Signs workload identities: returns allocation id → task → identity, for the placements that need one. Raises `PlanError` to refuse the plan."""
 
-KEY_BYTES: Final = 24
 KNOWN_MAX: Final = 4096
 """Jobs and shapes that are remembered from plan to plan."""
-
-_counts: Final = struct.Struct("<QII")
 
 
 class EntryMaker:
@@ -106,9 +101,7 @@ class EntryMaker:
             return b""
         if not (len(columns.alloc_ids) or len(columns.stop_ids)):
             return b""
-        parts = [f"{plan.eval_id}\0{plan.eval_token}\0".encode(), _counts.pack(plan.snapshot_index, len(columns.alloc_ids), len(columns.stop_ids))]
-        parts += [column.tobytes() for column in (columns.alloc_ids, columns.stop_ids, columns.preempt_ids) if len(column)]
-        return blake2b(b"".join(parts), digest_size=KEY_BYTES).digest()
+        return codec.plan_key(columns, plan.eval_id, plan.eval_token, plan.snapshot_index)
 
     def encode(self, verdict: Verified, now_ns: int) -> bytes:
         """Return the log entry of a verdict that has something to write. Raises `CodecError` for columns that contradict each other."""

@@ -11,10 +11,10 @@ from fastplan.errors import InvalidInput, StateError
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
-from fastplan.columns._blocks cimport Block, BlockArray, Pin, payload
+from fastplan.columns._blocks cimport PAGE_SHIFT, PAGE_SLOTS, Block, BlockArray, Pin, payload
 from fastplan.columns._ids cimport format_key, parse_key
 from fastplan.fit._kernels cimport ASK_IRREGULAR, Ask
-from fastplan.fit._nodes cimport NodeTable
+from fastplan.fit._nodes cimport ROW_SHIFT as NODE_SHIFT, NodeTable
 from fastplan.state._alloc_view cimport (
     ALLOC_DEAD, ALLOC_IRREGULAR, ALLOC_UNSORTED, CLAIM_MASK, CLIENT_STATUSES, DESIRED_EVICT, DESIRED_RUN, DESIRED_STOP, GONE, GROUP_MASK, GROUP_SHIFT, KEEP,
     LIVE, NONE, REF_MASK, REF_SHIFT, ROW_MASK, ROW_SHIFT, STOPPING, AllocIdentity, AllocMemory, AllocRow, AllocView, EvalRun, GroupRow, Stamp, check_width,
@@ -407,6 +407,8 @@ cdef class AllocTable(AllocView):
         for i in range(min(n, AHEAD)):
             self.prefetch_node(node_refs[i], False)
         for i in range(n):
+            if i + 2 * AHEAD < n and memory.node_rows[node_refs[i + 2 * AHEAD]] != NONE:
+                fastplan_prefetch(slot_of(self.nodes.blocks, memory.node_rows[node_refs[i + 2 * AHEAD]] >> NODE_SHIFT))
             if i + AHEAD < n:
                 self.prefetch_node(node_refs[i + AHEAD], False)
             if i + AHEAD // 2 < n:
@@ -658,6 +660,11 @@ cdef class AllocTable(AllocView):
             entry.flags |= ALLOC_DEAD
             self.dead_count += 1
         return extras
+
+
+cdef inline const void* slot_of(BlockArray array, Py_ssize_t i) noexcept nogil:
+    """Return where the directory says where block *i* is."""
+    return (<Block**> payload((<Block**> payload(array.root))[i >> PAGE_SHIFT])) + (i & (PAGE_SLOTS - 1))
 
 
 cdef inline const void* memory_of(AllocTable table, uint32_t row) noexcept nogil:

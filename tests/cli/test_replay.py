@@ -15,7 +15,7 @@ from fastplan.replay import session
 from fastplan.replay.cluster import Cluster
 from fastplan.replay.report import TIMED_FIGURES
 from tests.replay.traces import mixed_trace, node_line, pod_line, write_trace
-from tests.shared_data import PROJECT
+from tests.shared_data import IMPORT_ROOT, PROJECT
 
 KEYS = [
     "nodes",
@@ -177,7 +177,7 @@ def test_a_check_that_fails_is_exit_code_1(fastplan, trace, monkeypatch, check, 
 
 def test_there_is_a_progress_bar_on_a_terminal_and_none_in_a_pipe(trace):
     command = [sys.executable, "-m", "fastplan.cli", *map(str, trace)]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT / "src"), "TERM": "xterm", "COLUMNS": "120"}
+    environment = {**os.environ, "PYTHONPATH": str(IMPORT_ROOT), "TERM": "xterm", "COLUMNS": "120"}
     piped = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert piped.stderr == ""
     assert "replaying" not in piped.stdout

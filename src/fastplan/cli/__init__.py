@@ -68,6 +68,9 @@ def _fastplan(verbose: bool) -> None:
     """Verify and commit cluster scheduling plans, fast and safely."""
     if verbose:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
+    else:
+        # Without any handler Python would print warnings, and a fault is one line of ours.
+        logging.getLogger("fastplan").addHandler(logging.NullHandler())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

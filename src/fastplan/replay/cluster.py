@@ -26,8 +26,10 @@ from fastplan.state.plan_builder import ColumnarPlan
 from fastplan.state.snapshot import StateSnapshot
 
 _MIB: Final = 1 << 20
-_ANSWER_S: Final = 30.0
-"""How long a plan may take; a log that is well takes milliseconds."""
+_UNWELL_S: Final = 10.0
+"""How long a plan may take while something is wrong with the log."""
+_ANSWER_S: Final = 60.0
+"""How long it may take otherwise; it takes milliseconds."""
 
 
 class TraceClock:
@@ -118,11 +120,23 @@ class Cluster:
     async def submit(self, plan: ColumnarPlan) -> PlanResult:
         """Verify and commit a plan. Raises PlanError, and StorageFailed where the disk fails or is nearly full."""
         assert self._endpoint is not None
+        answer = asyncio.ensure_future(self._endpoint.submit(plan))
+        for patience_s in (_UNWELL_S, _ANSWER_S):
+            await asyncio.wait({answer}, timeout=patience_s)
+            if answer.done():
+                break
+            if self._log.status().health:
+                # The applier waits for a log that has no room for as long as it takes; a replay does not.
+                break
+        if not answer.done():
+            answer.cancel()
+            raise StorageFailed(self._trouble())
         try:
-            async with asyncio.timeout(_ANSWER_S):
-                result: PlanResult = await self._endpoint.submit(plan)
-        except (QueueDisabled, TimeoutError) as problem:
-            # The applier waits for a log that has no room, and ends with one that has failed.
-            health = "; ".join(self._log.status().health)
-            raise StorageFailed(health or "the log takes no more plans") from problem
+            result: PlanResult = answer.result()
+        except QueueDisabled as problem:
+            # The applier ends with a log that has failed.
+            raise StorageFailed(self._trouble()) from problem
         return result
+
+    def _trouble(self) -> str:
+        return "; ".join(self._log.status().health) or f"{self.directory}: the log takes no more plans"

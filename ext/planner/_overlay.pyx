@@ -1,6 +1,7 @@
 """Plans in columns, and plans in flight; the contract stands in `_overlay.pxd`. Everything here runs under the interpreter lock."""
 
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int8_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memset
@@ -31,53 +32,61 @@ cdef class PlanView:
     """The columns of a plan, bound for the compiled code: the arrays of `state.plans.PlanColumns`. ValueError where they do not belong together."""
 
     def __init__(
-        self, const uint32_t[::1] node_rows not None, const uint32_t[::1] node_generations not None, const uint8_t[::1] in_scope not None,
-        const uint32_t[::1] place_offsets not None,
-        const uint8_t[:, ::1] alloc_ids not None, const uint16_t[::1] shape_index not None, const uint8_t[::1] client_status not None,
-        const uint8_t[::1] place_flags not None, const uint32_t[::1] claim_offsets not None, const uint64_t[::1] claims not None,
-        const int64_t[:, ::1] shape_amounts not None, const uint32_t[::1] stop_offsets not None, const uint8_t[:, ::1] stop_ids not None,
-        const uint8_t[::1] stop_client not None, const uint32_t[::1] preempt_offsets not None, const uint8_t[:, ::1] preempt_ids not None,
+        self, node_rows, node_generations, in_scope, place_offsets, alloc_ids, shape_index, client_status, place_flags, claim_offsets, claims, shape_amounts,
+        stop_offsets, stop_ids, stop_client, preempt_offsets, preempt_ids,
     ):
-        cdef Py_ssize_t k = node_rows.shape[0], n = alloc_ids.shape[0], i
-        if (
-            node_generations.shape[0] != k or in_scope.shape[0] != k or place_offsets.shape[0] != k + 1
-            or stop_offsets.shape[0] != k + 1 or preempt_offsets.shape[0] != k + 1 or alloc_ids.shape[1] != 16 or stop_ids.shape[1] != 16 or preempt_ids.shape[1] != 16 or shape_amounts.shape[1] != 4
-            or shape_index.shape[0] != n or client_status.shape[0] != n or place_flags.shape[0] != n or claim_offsets.shape[0] != n + 1
-            or stop_client.shape[0] != stop_ids.shape[0]
-        ):
-            raise ValueError("the columns of a plan have lengths that do not belong together")
-        check_offsets(place_offsets, n)
-        check_offsets(claim_offsets, claims.shape[0])
-        check_offsets(stop_offsets, stop_ids.shape[0])
-        check_offsets(preempt_offsets, preempt_ids.shape[0])
-        for i in range(n):
-            if shape_index[i] >= shape_amounts.shape[0]:
-                raise ValueError(f"placement {i} has shape {shape_index[i]} of {shape_amounts.shape[0]}")
+        cdef Py_ssize_t k = len(node_rows), n = len(alloc_ids), s = len(stop_ids), shape_count = len(shape_amounts), i
         self.node_count = k
-        self.node_rows = node_rows
-        self.node_generations = node_generations
-        self.in_scope = in_scope
-        self.place_offsets = place_offsets
-        self.alloc_ids = alloc_ids
-        self.shape_index = shape_index
-        self.client_status = client_status
-        self.place_flags = place_flags
-        self.claim_offsets = claim_offsets
-        self.claims = claims
-        self.claims_data = &claims[0] if claims.shape[0] else NULL
-        self.shape_amounts = shape_amounts
-        self.stop_offsets = stop_offsets
-        self.stop_ids = stop_ids
-        self.stop_client = stop_client
-        self.preempt_offsets = preempt_offsets
-        self.preempt_ids = preempt_ids
+        self.place_count = n
+        self.claim_count = len(claims)
+        self.stop_count = s
+        self.preempt_count = len(preempt_ids)
+        self.node_rows = <const uint32_t*> self.borrow(node_rows, 4, k)
+        self.node_generations = <const uint32_t*> self.borrow(node_generations, 4, k)
+        self.in_scope = <const uint8_t*> self.borrow(in_scope, 1, k)
+        self.place_offsets = <const uint32_t*> self.borrow(place_offsets, 4, k + 1)
+        self.alloc_ids = <const uint8_t*> self.borrow(alloc_ids, 16, n)
+        self.shape_index = <const uint16_t*> self.borrow(shape_index, 2, n)
+        self.client_status = <const uint8_t*> self.borrow(client_status, 1, n)
+        self.place_flags = <const uint8_t*> self.borrow(place_flags, 1, n)
+        self.claim_offsets = <const uint32_t*> self.borrow(claim_offsets, 4, n + 1)
+        self.claims = <const uint64_t*> self.borrow(claims, 8, self.claim_count)
+        self.shape_amounts = <const int64_t*> self.borrow(shape_amounts, 32, shape_count)
+        self.stop_offsets = <const uint32_t*> self.borrow(stop_offsets, 4, k + 1)
+        self.stop_ids = <const uint8_t*> self.borrow(stop_ids, 16, s)
+        self.stop_client = <const uint8_t*> self.borrow(stop_client, 1, s)
+        self.preempt_offsets = <const uint32_t*> self.borrow(preempt_offsets, 4, k + 1)
+        self.preempt_ids = <const uint8_t*> self.borrow(preempt_ids, 16, self.preempt_count)
+        check_offsets(self.place_offsets, k + 1, n)
+        check_offsets(self.claim_offsets, n + 1, self.claim_count)
+        check_offsets(self.stop_offsets, k + 1, s)
+        check_offsets(self.preempt_offsets, k + 1, self.preempt_count)
+        for i in range(n):
+            if self.shape_index[i] >= shape_count:
+                raise ValueError(f"placement {i} has shape {self.shape_index[i]} of {shape_count}")
+
+    def __dealloc__(self):
+        while self.buffer_count:
+            self.buffer_count -= 1
+            PyBuffer_Release(&self.buffers[self.buffer_count])
+
+    cdef const void* borrow(self, object array, Py_ssize_t item_bytes, Py_ssize_t items) except? NULL:
+        """Return where *array* starts; it is given back when the view goes."""
+        cdef Py_buffer* view = &self.buffers[self.buffer_count]
+        if self.buffer_count == PLAN_BUFFERS:
+            raise ValueError("a plan is bound once")
+        PyObject_GetBuffer(array, view, PyBUF_SIMPLE)
+        self.buffer_count += 1
+        if view.len != item_bytes * items:
+            raise ValueError("the columns of a plan have lengths that do not belong together")
+        return view.buf
 
 
-cdef int check_offsets(const uint32_t[::1] offsets, Py_ssize_t count) except -1:
+cdef int check_offsets(const uint32_t* offsets, Py_ssize_t length, Py_ssize_t count) except -1:
     cdef Py_ssize_t i
-    if offsets.shape[0] == 0 or offsets[0] != 0 or offsets[offsets.shape[0] - 1] != count:
+    if offsets[0] != 0 or offsets[length - 1] != count:
         raise ValueError(f"the offsets of a plan's column must go from 0 to {count}")
-    for i in range(1, offsets.shape[0]):
+    for i in range(1, length):
         if offsets[i] < offsets[i - 1]:
             raise ValueError("the offsets of a plan's column must ascend")
     return 0
@@ -118,30 +127,33 @@ cdef class Overlay:
             raise ValueError("this plan is in flight already")
         if codes.shape[0] != plan.node_count:
             raise ValueError(f"codes needs {plan.node_count} entries")
-        if kept.shape[0] != plan.preempt_ids.shape[0]:
-            raise ValueError(f"kept needs {plan.preempt_ids.shape[0]} entries")
-        # In the order in which the state machine writes them (plan-apply 6.10): an id may occur more than once.
-        for kind in range(3):
-            for i in range(plan.node_count):
-                if codes[i] != 0 or not plan.in_scope[i]:
+        if kept.shape[0] != plan.preempt_count:
+            raise ValueError(f"kept needs {plan.preempt_count} entries")
+        # What has been entered must be found again, even if memory runs out half-way.
+        try:
+            # In the order in which the state machine writes them (plan-apply 6.10): an id may occur more than once.
+            for kind in range(3):
+                if (kind == KIND_STOP and not plan.stop_ids.shape[0]) or (kind == KIND_PREEMPT and not plan.preempt_ids.shape[0]):
                     continue
-                node_row = plan.node_rows[i]
-                ref = NONE
-                if node_row < nodes.row_count and nodes.row_at(node_row).generation == plan.node_generations[i]:
-                    ref = allocs.ref_of_node(node_row)
-                if kind == KIND_PLACE:
-                    for j in range(plan.place_offsets[i], plan.place_offsets[i + 1]):
-                        last = self.enter(plan, &plan.alloc_ids[j, 0], j, KIND_PLACE, i, ref, allocs, last)
-                elif kind == KIND_STOP:
-                    for j in range(plan.stop_offsets[i], plan.stop_offsets[i + 1]):
-                        last = self.enter(plan, &plan.stop_ids[j, 0], j, KIND_STOP, i, ref, allocs, last)
-                else:
-                    for j in range(plan.preempt_offsets[i], plan.preempt_offsets[i + 1]):
-                        if kept[j]:
-                            last = self.enter(plan, &plan.preempt_ids[j, 0], j, KIND_PREEMPT, i, ref, allocs, last)
-            if (kind == KIND_PLACE and not plan.stop_ids.shape[0] and not plan.preempt_ids.shape[0]) or (kind == KIND_STOP and not plan.preempt_ids.shape[0]):
-                break
-        self.entries[plan] = (owner, last)
+                for i in range(plan.node_count):
+                    if codes[i] != 0 or not plan.in_scope[i]:
+                        continue
+                    node_row = plan.node_rows[i]
+                    ref = NONE
+                    if node_row < nodes.row_count and nodes.row_at(node_row).generation == plan.node_generations[i]:
+                        ref = allocs.ref_of_node(node_row)
+                    if kind == KIND_PLACE:
+                        for j in range(plan.place_offsets[i], plan.place_offsets[i + 1]):
+                            last = self.enter(plan, plan.alloc_ids + <size_t> 16 * j, j, KIND_PLACE, i, ref, allocs, last)
+                    elif kind == KIND_STOP:
+                        for j in range(plan.stop_offsets[i], plan.stop_offsets[i + 1]):
+                            last = self.enter(plan, plan.stop_ids + <size_t> 16 * j, j, KIND_STOP, i, ref, allocs, last)
+                    else:
+                        for j in range(plan.preempt_offsets[i], plan.preempt_offsets[i + 1]):
+                            if kept[j]:
+                                last = self.enter(plan, plan.preempt_ids + <size_t> 16 * j, j, KIND_PREEMPT, i, ref, allocs, last)
+        finally:
+            self.entries[plan] = (owner, last)
 
     cdef uint32_t enter(
         self, PlanView plan, const uint8_t* key, uint32_t item, uint8_t kind, Py_ssize_t i, uint32_t ref, AllocView allocs, uint32_t before,

@@ -106,21 +106,21 @@ cdef inline uint32_t counted_claims(PlanView plan, uint32_t item, bint own_jobs_
     cdef uint32_t first = plan.claim_offsets[item]
     cdef uint32_t last = plan.claim_offsets[item + 1]
     if own_jobs_only and not plan.place_flags[item] & PLACE_OWN_JOB:
-        while last > first and plan.claims_data[last - 1] >> KIND_SHIFT == KIND_VOLUME:
+        while last > first and plan.claims[last - 1] >> KIND_SHIFT == KIND_VOLUME:
             last -= 1
     return last - first
 
 
 cdef int add_placement(Ask* ask, Claims* claims, PlanView plan, uint32_t item, bint own_jobs_only) except -1:
     """Add what a placement asks."""
-    cdef const int64_t* amounts = &plan.shape_amounts[plan.shape_index[item], 0]
+    cdef const int64_t* amounts = plan.shape_amounts + 4 * plan.shape_index[item]
     ask.cpu_mhz += amounts[0]
     ask.memory_mib += amounts[1]
     ask.memory_max_mib += amounts[2]
     ask.disk_mib += amounts[3]
     if plan.place_flags[item] & PLACE_IRREGULAR:
         ask.flags |= ASK_IRREGULAR
-    return append_claims(claims, plan.claims_data + plan.claim_offsets[item], counted_claims(plan, item, own_jobs_only))
+    return append_claims(claims, plan.claims + plan.claim_offsets[item], counted_claims(plan, item, own_jobs_only))
 
 
 cdef int add_committed(Ask* ask, Claims* claims, AllocView allocs, const AllocRow* entry) except -1:
@@ -138,18 +138,18 @@ cdef int add_committed(Ask* ask, Claims* claims, AllocView allocs, const AllocRo
 
 cdef int grows(PlanView plan, uint32_t item, AllocView allocs, const AllocRow* entry, PlanView older, uint32_t older_item) except -2:
     """Whether a placement needs more than its older version: a stored one, or one in flight (*older*). SLOW: only the reference knows."""
-    cdef const int64_t* amounts = &plan.shape_amounts[plan.shape_index[item], 0]
-    cdef const uint64_t* claims = plan.claims_data + plan.claim_offsets[item]
+    cdef const int64_t* amounts = plan.shape_amounts + 4 * plan.shape_index[item]
+    cdef const uint64_t* claims = plan.claims + plan.claim_offsets[item]
     cdef uint32_t count = plan.claim_offsets[item + 1] - plan.claim_offsets[item]
     cdef Ask held
     cdef const int64_t* held_amounts
     cdef uint32_t i, j
     if older is not None:
-        held_amounts = &older.shape_amounts[older.shape_index[older_item], 0]
+        held_amounts = older.shape_amounts + 4 * older.shape_index[older_item]
         held.cpu_mhz = held_amounts[0]
         held.memory_mib = held_amounts[1]
         held.disk_mib = held_amounts[3]
-        held.claims = older.claims_data + older.claim_offsets[older_item]
+        held.claims = older.claims + older.claim_offsets[older_item]
         held.claims_count = older.claim_offsets[older_item + 1] - older.claim_offsets[older_item]
         held.flags = ASK_IRREGULAR if older.place_flags[older_item] & PLACE_IRREGULAR else 0
     else:
@@ -291,7 +291,7 @@ cdef int32_t judge(NodeTable nodes, AllocView allocs, PlanView plan, Overlay ove
     accepted = ready or node.flags & (ROW_DISCONNECTED | ROW_DOWN)
     larger = False
     for j in range(first, last):
-        key = &plan.alloc_ids[j, 0]
+        key = plan.alloc_ids + <size_t> 16 * j
         client = plan.client_status[j]
         it = find_touched(key) if touched_count else NULL
         row = -1
@@ -353,17 +353,17 @@ cdef int32_t judge(NodeTable nodes, AllocView allocs, PlanView plan, Overlay ove
 
     # Row 10: the fit check on what stays, what is in flight, and the placements.
     for j in range(plan.stop_offsets[i], plan.stop_offsets[i + 1]):
-        leave(allocs, &plan.stop_ids[j, 0], ref)
+        leave(allocs, plan.stop_ids + <size_t> 16 * j, ref)
     for j in range(plan.preempt_offsets[i], plan.preempt_offsets[i + 1]):
-        leave(allocs, &plan.preempt_ids[j, 0], ref)
+        leave(allocs, plan.preempt_ids + <size_t> 16 * j, ref)
     memset(&ask, 0, sizeof(Ask))
     ask.count = <int32_t> (last - first)
     if last - first == 1 and plan.client_status[first] < CLIENT_COMPLETE:
         # One placement has every claim once, so its claims are used where they lie.
-        ask.cpu_mhz = plan.shape_amounts[plan.shape_index[first], 0]
-        ask.memory_mib = plan.shape_amounts[plan.shape_index[first], 1]
-        ask.disk_mib = plan.shape_amounts[plan.shape_index[first], 3]
-        ask.claims = plan.claims_data + plan.claim_offsets[first]
+        ask.cpu_mhz = plan.shape_amounts[4 * plan.shape_index[first] + 0]
+        ask.memory_mib = plan.shape_amounts[4 * plan.shape_index[first] + 1]
+        ask.disk_mib = plan.shape_amounts[4 * plan.shape_index[first] + 3]
+        ask.claims = plan.claims + plan.claim_offsets[first]
         ask.claims_count = counted_claims(plan, first, not physical)
         if plan.place_flags[first] & PLACE_IRREGULAR:
             return SLOW
@@ -490,7 +490,7 @@ cdef inline void fetch_filter(NodeTable nodes, PlanView plan, Py_ssize_t i) noex
     if node.flags & ROW_FILTERED:
         claims = claims_of(node)
         for j in range(plan.claim_offsets[plan.place_offsets[i]], plan.claim_offsets[plan.place_offsets[i + 1]]):
-            fastplan_prefetch(claims + filter_line(plan.claims_data[j] >> CLAIM_FLAG_BITS, node.claims_capacity))
+            fastplan_prefetch(claims + filter_line(plan.claims[j] >> CLAIM_FLAG_BITS, node.claims_capacity))
 
 
 def verify(
@@ -507,9 +507,9 @@ def verify(
     """
     cdef Py_ssize_t i, k = plan.node_count, ahead
     cdef uint32_t j, prefetched = 0
-    cdef uint32_t place_count = <uint32_t> plan.alloc_ids.shape[0]
-    cdef uint32_t stop_count = <uint32_t> plan.stop_ids.shape[0]
-    cdef uint32_t change_count = stop_count + <uint32_t> plan.preempt_ids.shape[0]
+    cdef uint32_t place_count = <uint32_t> plan.place_count
+    cdef uint32_t stop_count = <uint32_t> plan.stop_count
+    cdef uint32_t change_count = stop_count + <uint32_t> plan.preempt_count
     cdef Py_ssize_t not_fit = 0, undecided = 0, missing = 0
     cdef const uint8_t* key
     cdef int32_t code
@@ -520,9 +520,9 @@ def verify(
     for i in range(min(k, <Py_ssize_t> AHEAD)):
         fetch_row(nodes, plan, i)
     for j in range(change_count):
-        allocs.memory.index.prefetch(&plan.stop_ids[j, 0] if j < stop_count else &plan.preempt_ids[j - stop_count, 0])
+        allocs.memory.index.prefetch(plan.stop_ids + <size_t> 16 * j if j < stop_count else plan.preempt_ids + <size_t> 16 * (j - stop_count))
     for j in range(change_count):
-        key = &plan.stop_ids[j, 0] if j < stop_count else &plan.preempt_ids[j - stop_count, 0]
+        key = plan.stop_ids + <size_t> 16 * j if j < stop_count else plan.preempt_ids + <size_t> 16 * (j - stop_count)
         if allocs.find_key(key) < 0:
             if overlay is None or overlay.find_place(key) == NULL:
                 unknown = j
@@ -536,7 +536,7 @@ def verify(
             fetch_filter(nodes, plan, ahead)
         # Ids of the nodes up to half the distance ahead.
         while prefetched < place_count and prefetched < plan.place_offsets[min(ahead, k)]:
-            allocs.memory.index.prefetch(&plan.alloc_ids[prefetched, 0])
+            allocs.memory.index.prefetch(plan.alloc_ids + <size_t> 16 * prefetched)
             prefetched += 1
         flags[i] = 0
         code = judge(nodes, allocs, plan, overlay, i, rules, &flags[i])
@@ -560,8 +560,8 @@ def live_preemptions(NodeTable nodes not None, AllocView allocs not None, PlanVi
     cdef const NodeRow* node
     cdef Touched* it
     cdef AllocRow* entry
-    if kept.shape[0] != plan.preempt_ids.shape[0]:
-        raise ValueError(f"kept needs {plan.preempt_ids.shape[0]} entries")
+    if kept.shape[0] != plan.preempt_count:
+        raise ValueError(f"kept needs {plan.preempt_count} entries")
     if overlay is not None and overlay.odd_count:
         return False
     for i in range(plan.node_count):
@@ -576,7 +576,7 @@ def live_preemptions(NodeTable nodes not None, AllocView allocs not None, PlanVi
                 if overlay is not None:
                     gather(overlay, allocs, plan.node_rows[i], node.generation, ref)
         for j in range(plan.preempt_offsets[i], plan.preempt_offsets[i + 1]):
-            key = &plan.preempt_ids[j, 0]
+            key = plan.preempt_ids + <size_t> 16 * j
             it = find_touched(key)
             if it != NULL:
                 kept[j] = it.exists and counts(it.desired, it.client, False)

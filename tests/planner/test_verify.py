@@ -17,6 +17,8 @@ from fastplan.planner.in_flight import InFlightState
 from fastplan.planner.reference import StateReader
 from fastplan.state import StateStore
 from fastplan.state.plans import PlanColumns
+from tests.planner import cases
+from tests.planner.cases import F, alloc, node, on
 from tests.planner.random_plans import JOB, apply, random_dump, random_plan
 
 RULES = list(Rules)
@@ -98,8 +100,8 @@ def compare_with_what_was_applied(rules: Rules, odd: float, seeds: range) -> Non
                 expected[4] = got[4] = 0
             assert told(got) == told(expected), (seed, step)
             reader: StateReader = InFlightState(committed, overlay)
-            for node in dump["nodes"]:
-                assert usage(reader, node["ID"]) == usage(applied, node["ID"]), (seed, step)
+            for node_id in (each["ID"] for each in dump["nodes"]):
+                assert usage(reader, node_id) == usage(applied, node_id), (seed, step)
             rested += verified.in_flight
             if verified.result is not None:
                 refused += verified.result.partial
@@ -117,6 +119,59 @@ def compare_with_what_was_applied(rules: Rules, odd: float, seeds: range) -> Non
         assert len(overlay) == overlay.odd_count == 0
     assert rested > len(seeds)
     assert refused > len(seeds)
+
+
+def test_the_overlay_knows_what_is_in_flight() -> None:
+    store = StateStore.from_dump({"nodes": [node()], "allocs": on(F, alloc(id="old")), "indexes": {"nodes": 5}})
+    plan = cases.plan({F: [alloc(id="new")]}, stops={F: [{"ID": "old"}]})
+    verified = verify_plan(store, plan, PlanColumns.from_plan(plan, store))
+    overlay = Overlay()
+    view = bound(verified.columns)
+    entry = (view, plan, verified.codes, verified.kept_preemptions, store.nodes_view, store.allocs_view)
+    overlay.add(*entry)
+    assert len(overlay) == 1
+    assert [(owner is plan, kind, row) for owner, kind, row in overlay.all_changes()] == [(True, 0, 0), (True, 1, 0)]
+    assert overlay.changes_on(int(verified.columns.node_rows[0]), 0) == overlay.all_changes()
+    assert overlay.changes_on(int(verified.columns.node_rows[0]), 1) == []
+    with pytest.raises(ValueError, match="in flight already"):
+        overlay.add(*entry)
+    overlay.remove(view)
+    with pytest.raises(KeyError):
+        overlay.remove(view)
+    with pytest.raises(ValueError, match="codes needs"):
+        overlay.add(view, plan, verified.codes[1:], verified.kept_preemptions, store.nodes_view, store.allocs_view)
+    assert (len(overlay), overlay.all_changes(), overlay.placement(bytes(16))) == (0, [], None)
+
+
+def test_many_plans_come_and_go() -> None:
+    rng = random.Random(8)
+    dump = random_dump(rng, 0.0, nodes=20)
+    for each in dump["nodes"]:
+        each |= {"Status": "ready", "SchedulingEligibility": "eligible", "NodeMaxAllocs": 0}
+    store = StateStore.from_dump(dump | {"indexes": {"nodes": 5}})
+    overlay = Overlay()
+    flying: list[Verified] = []
+    for _ in range(400):
+        plan = Plan.from_api(random_plan(rng, dump, 0.0))
+        verified = verify_plan(store, plan, PlanColumns.from_plan(plan, store), overlay=overlay)
+        if verified.error is None:
+            overlay.add(bound(verified.columns), plan, verified.codes, verified.kept_preemptions, store.nodes_view, store.allocs_view)
+            flying.append(verified)
+        while len(flying) > rng.randrange(60):
+            overlay.remove(bound(flying.pop(rng.randrange(len(flying))).columns))
+        placed = {
+            bytes(key)
+            for each in flying
+            for i, key in enumerate(each.columns.alloc_ids)
+            if each.codes[each.columns.place_offsets.searchsorted(i, "right") - 1] == 0
+        }
+        assert {
+            bytes(each.columns.alloc_ids[i])
+            for each in flying
+            for i in range(len(each.columns.alloc_ids))
+            if overlay.placement(bytes(each.columns.alloc_ids[i]))
+        } == placed
+        assert len(overlay) == len(flying)
 
 
 def usage(state: StateReader, node_id: str) -> list[Any]:

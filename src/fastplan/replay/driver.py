@@ -183,10 +183,8 @@ class Driver:
             # What the first end makes room for is theirs who wait, before somebody else gives up.
             end = place + 1
         elif is_end.any() and not is_end.all():
-            # Two kinds of events: only arrivals that are safe may be played before ends that come before them.
-            floor = None if self._waiting else self._safe_at(self._arriving(place, end))
-            if floor is None:
-                end = place + self._run_length(place)
+            # Of two kinds of events: only arrivals that are safe may be played before ends that come before them.
+            end, floor = (place + self._run_length(place), None) if self._waiting else self._safe_window(place, end)
         self._cluster.clock.trace_ns = START_NS + int(self.events.times_ns[place])
         await self._cluster.write(self._register(self._arriving(place, end)))
         pending = [task for task in self._arriving(place, end) if self._fates[task] is Fate.PENDING]
@@ -272,11 +270,20 @@ class Driver:
         """Return shape and open copies of tasks."""
         return [(self._shapes[task], len(self._open[task]) if task in self._open else self._counts[task]) for task in tasks]
 
-    def _safe_at(self, tasks: Sequence[int]) -> int | None:
-        """Return the index of a snapshot on which all these tasks are safe together, or None."""
-        fitting = [task for task in tasks if not self._asks[task].never_fits]
+    def _safe_window(self, place: int, end: int) -> tuple[int, int | None]:
+        """Return the end of the longest window from *place* on whose arrivals are safe together, and the index of the snapshot that says so.
+
+        Without a single safe arrival it is the end of the events of the first kind, and None.
+        """
+        arriving = [task for task in self._arriving(place, end) if not self._asks[task].never_fits]
         snapshot = self._cluster.snapshot()
-        return snapshot.latest_index() if self._room(snapshot).safe_prefix(self._needs(fitting)) == len(fitting) else None
+        safe = self._room(snapshot).safe_prefix(self._needs(arriving))
+        if safe == 0:
+            return place + self._run_length(place), None
+        if safe < len(arriving):
+            at = (self.events.tasks[place:end] == arriving[safe]) & ~self.events.is_end[place:end]
+            end = place + int(at.argmax())
+        return end, snapshot.latest_index()
 
     async def _place(self, tasks: Sequence[int]) -> None:
         """Place tasks, in order: as many at once as are safe together. For the others there is no room: they wait."""

@@ -26,25 +26,36 @@ cdef enum:
 cdef int reserve(void** array, uint32_t* room, uint64_t wanted, size_t item_bytes) except -1
 
 
+cdef enum:
+    PLAN_BUFFERS = 16
+
+
 cdef class PlanView:
-    cdef const uint32_t[::1] node_rows
-    cdef const uint32_t[::1] node_generations
-    cdef const uint8_t[::1] in_scope
-    cdef const uint32_t[::1] place_offsets
-    cdef const uint8_t[:, ::1] alloc_ids
-    cdef const uint16_t[::1] shape_index
-    cdef const uint8_t[::1] client_status
-    cdef const uint8_t[::1] place_flags
-    cdef const uint32_t[::1] claim_offsets
-    cdef const uint64_t[::1] claims
-    cdef const int64_t[:, ::1] shape_amounts
-    cdef const uint32_t[::1] stop_offsets
-    cdef const uint8_t[:, ::1] stop_ids
-    cdef const uint8_t[::1] stop_client
-    cdef const uint32_t[::1] preempt_offsets
-    cdef const uint8_t[:, ::1] preempt_ids
-    cdef const uint64_t* claims_data
+    # Where the columns lie; ids have 16 bytes a row, amounts 4 numbers a row. Typed memoryviews would cost ten times as much to make, for every plan.
+    cdef const uint32_t* node_rows
+    cdef const uint32_t* node_generations
+    cdef const uint8_t* in_scope
+    cdef const uint32_t* place_offsets
+    cdef const uint8_t* alloc_ids
+    cdef const uint16_t* shape_index
+    cdef const uint8_t* client_status
+    cdef const uint8_t* place_flags
+    cdef const uint32_t* claim_offsets
+    cdef const uint64_t* claims
+    cdef const int64_t* shape_amounts
+    cdef const uint32_t* stop_offsets
+    cdef const uint8_t* stop_ids
+    cdef const uint8_t* stop_client
+    cdef const uint32_t* preempt_offsets
+    cdef const uint8_t* preempt_ids
     cdef Py_ssize_t node_count
+    cdef Py_ssize_t place_count
+    cdef Py_ssize_t claim_count
+    cdef Py_ssize_t stop_count
+    cdef Py_ssize_t preempt_count
+    cdef Py_buffer buffers[PLAN_BUFFERS]    # borrowed from the arrays
+    cdef int buffer_count
+    cdef const void* borrow(self, object array, Py_ssize_t item_bytes, Py_ssize_t items) except? NULL
 
 
 cdef struct Change:

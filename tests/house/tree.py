@@ -113,7 +113,7 @@ def _nearest_module(name: str) -> str | None:
 
 
 def part_of(name: str) -> str:
-    """Return the part of the architecture that a module belongs to: `fastplan.fit._kernels` → `fit`, `fastplan._codec_writer` → `codec`, `fastplan` → ``""``."""
+    """Return the part of the architecture that a module belongs to: `fastplan.fit._scan` → `fit`, `fastplan._codec_writer` → `codec`, `fastplan` → ``""``."""
     return name.split(".")[1].removeprefix("_").partition("_")[0] if "." in name else ""
 
 

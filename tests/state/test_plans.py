@@ -24,7 +24,7 @@ def resources(**task: Any) -> AllocatedResources:
     return AllocatedResources.from_api({"Tasks": {"t": {"Cpu": {"CpuShares": 100}, "Memory": {"MemoryMB": 64}, **task}}, "Shared": {"DiskMB": 5}})
 
 
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "Tasks": {
         "b": {
             "Cpu": {"CpuShares": 200, "ReservedCores": [3, 1]},
@@ -122,7 +122,7 @@ def test_a_builder_writes_what_a_record_says() -> None:
     assert columns.node_rows.tolist() == [first, second, third]
     assert columns.place_offsets.tolist() == [0, 2, 3, 3]
     assert columns.in_scope.tolist() == [1, 1, 0]
-    assert (columns.alloc_ids.shape, columns.alloc_ids.dtype) == ((3, 16), numpy.uint8)
+    assert (columns.alloc_ids.shape, columns.alloc_ids.dtype) == ((3, 16), numpy.dtype(numpy.uint8))
     assert columns.groups == ["single", "web"]
     api = plan.to_api()
     on_first = api["NodeAllocation"][columns.node_ids[0]]

@@ -21,7 +21,7 @@ cdef inline const uint8_t* key_at(const KeyColumn* keys, uint32_t row) noexcept 
 
 cdef struct Slot:
     uint32_t mark       # upper half of the key's hash
-    uint32_t row_plus_1 # 0: empty
+    uint32_t row_plus_1  # 0: empty
 
 
 cdef uint64_t hash_key(const uint8_t* key) noexcept nogil

@@ -225,6 +225,25 @@ def test_half_a_job_is_gone_on_with(tmp_path, monkeypatch):
     assert figures.placed == 533
 
 
+def test_a_fate_that_was_not_written_is_seen_in_the_allocations(tmp_path, monkeypatch):
+    """ "late" is placed when "long" ends, and the run breaks before its evaluation says so: it must not be given up at its end."""
+    trace = workload(tmp_path, [node_line("n", 8000)], [pod_line("long", 0, 50, 8000), pod_line("late", 10, 100, 8000)])
+    write_fates = Driver._write_fates
+
+    async def broken(self, entries):
+        if self._figures.placed == 2:
+            raise StateError("broken off")
+        await write_fates(self, entries)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Driver, "_write_fates", broken)
+        with pytest.raises(StateError, match="broken off"):
+            replay(trace, ReplaySettings(workers=1, data_dir=tmp_path / "log"))
+    figures = replay(trace, ReplaySettings(workers=1, data_dir=tmp_path / "log", resume=True))
+    assert (figures.placed, figures.placed_before, figures.ended, figures.waiting, figures.restart_equal) == (2, 2, 2, 0, True)
+    assert {evaluation["Status"] for evaluation in dump(tmp_path / "log")["evals"]} == {"complete"}
+
+
 def test_the_log_of_another_replay_is_refused(mixed, tmp_path):
     settings = ReplaySettings(workers=1, data_dir=tmp_path / "log", resume=True)
     replay(c2m(2, 10, seed=0), settings)

@@ -168,6 +168,11 @@ class Driver:
         elif fate in (Fate.PENDING, Fate.WAITING):
             taken = [name_index_of(alloc.name, name, GROUP) for alloc in snapshot.allocs_by_job(self._workload.name, name)] if placed else []
             self._open[task] = sorted(set(range(count)).difference(taken))
+            self._fates[task] = fate
+            if not self._open[task]:
+                # It was placed, and the run ended before that was written.
+                self._decide(task, Fate.PLACED)
+                return
             if fate is Fate.WAITING:
                 self._waiting[task] = None
         self._fates[task] = fate

@@ -133,7 +133,7 @@ cdef class Overlay:
         try:
             # In the order in which the state machine writes them (plan-apply 6.10): an id may occur more than once.
             for kind in range(3):
-                if (kind == KIND_STOP and not plan.stop_ids.shape[0]) or (kind == KIND_PREEMPT and not plan.preempt_ids.shape[0]):
+                if (kind == KIND_STOP and plan.stop_count == 0) or (kind == KIND_PREEMPT and plan.preempt_count == 0):
                     continue
                 for i in range(plan.node_count):
                     if codes[i] != 0 or not plan.in_scope[i]:

@@ -215,4 +215,12 @@ def _result(verified: Verified, reader: StateReader, rules: Rules, judged: dict[
         fits = codes == 0
         return int(numpy.diff(columns.stop_offsets)[fits].sum()), int(numpy.diff(columns.place_offsets)[fits].sum())
 
-    return PlanResult(plan, accepted_parts, refused=refused_nodes, refresh_index=reference.refresh_index(reader), counts=accepted_counts, planned=counts[1])
+    return PlanResult(
+        plan,
+        accepted_parts,
+        refused=refused_nodes,
+        refresh_index=reference.refresh_index(reader),
+        counts=accepted_counts,
+        planned=counts[1],
+        rejected=tuple([columns.node_ids[i] for i in numpy.flatnonzero(codes).tolist()]),
+    )

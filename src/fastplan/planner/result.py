@@ -54,7 +54,20 @@ class PlanResult:
     `ineligible_nodes` are filled in by the applier; the record of the same name in `fastplan.structs` is what `to_record` returns.
     """
 
-    __slots__ = ("_accepted", "_counts", "_deployment", "_refused", "alloc_index", "ineligible_nodes", "kept", "partial", "plan", "planned", "refresh_index")
+    __slots__ = (
+        "_accepted",
+        "_counts",
+        "_deployment",
+        "_refused",
+        "_rejected",
+        "alloc_index",
+        "ineligible_nodes",
+        "kept",
+        "partial",
+        "plan",
+        "planned",
+        "refresh_index",
+    )
 
     def __init__(
         self,
@@ -66,13 +79,15 @@ class PlanResult:
         refresh_index: int = 0,
         counts: tuple[int, int] | Callable[[], tuple[int, int]] | None = None,
         planned: int | None = None,
+        rejected: tuple[str, ...] | None = None,
     ) -> None:
         """Record an answer.
 
         *accepted*: the accepted parts, or what makes them on request; then *counts* has, or finds, the number of stops and placements in them, and
         *planned* the number of placements in the plan.
         *refused*: the refused nodes or what finds them, None if there are none. *kept* is False where nothing at all of the plan is in the
-        result: refused all at once (plan-apply 5.5) or over quota (5.8).
+        result: refused all at once (plan-apply 5.5) or over quota (5.8). *rejected*: ids of the refused nodes, ascending, where they are known before
+        the reasons are.
         """
         self.plan = plan
         self.planned = planned
@@ -83,6 +98,7 @@ class PlanResult:
         self.ineligible_nodes: tuple[str, ...] = ()
         self._accepted = accepted
         self._refused = refused
+        self._rejected = rejected
         self._counts = counts
         self._deployment: Deployment | None = None
 
@@ -98,7 +114,9 @@ class PlanResult:
     @property
     def rejected_nodes(self) -> tuple[str, ...]:
         """Ids of the refused nodes, ascending."""
-        return tuple(self.refused)
+        if self._rejected is None:
+            self._rejected = tuple(self.refused)
+        return self._rejected
 
     @property
     def reasons(self) -> dict[str, str]:

@@ -20,6 +20,7 @@ from fastplan.state.plans import PlanColumns
 from tests.planner import cases
 from tests.planner.cases import F, alloc, node, on
 from tests.planner.random_plans import JOB, apply, random_dump, random_plan
+from tests.sizes import sized
 
 RULES = list(Rules)
 
@@ -43,7 +44,7 @@ def test_random_plans_get_the_answer_of_the_reference(rules: Rules, odd: float) 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("odd", [0.0, 0.1])
 def test_many_random_plans_get_the_answer_of_the_reference(rules: Rules, odd: float) -> None:
-    compare_with_the_reference(rules, odd, range(1000, 6000))
+    compare_with_the_reference(rules, odd, range(1000, 1000 + sized(500, 5000)))
 
 
 def compare_with_the_reference(rules: Rules, odd: float, seeds: range) -> None:
@@ -74,7 +75,7 @@ def test_plans_in_flight_count_as_if_they_were_committed(rules: Rules, odd: floa
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("odd", [0.0, 0.1])
 def test_many_plans_in_flight_count_as_if_they_were_committed(rules: Rules, odd: float) -> None:
-    compare_with_what_was_applied(rules, odd, range(1000, 2500))
+    compare_with_what_was_applied(rules, odd, range(1000, 1000 + sized(150, 1500)))
 
 
 def compare_with_what_was_applied(rules: Rules, odd: float, seeds: range) -> None:

@@ -13,6 +13,7 @@ from fastplan.errors import Corrupt, StorageFailed
 from fastplan.replication.packing import ENTRY
 from fastplan.testing.disk import Crash, SimulatedDisk
 from tests.replication.stores import OpenStore
+from tests.sizes import sized
 
 
 class Run:
@@ -58,7 +59,7 @@ def short_run(root: Path) -> Run:
     return run
 
 
-@pytest.mark.parametrize(("subsets", "seed"), [(5, 1), pytest.param(200, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("subsets", "seed"), [(5, 1), pytest.param(sized(40, 200), 2, marks=pytest.mark.slow)])
 def test_a_power_failure_at_any_operation_loses_nothing_acknowledged(memory_path: Path, subsets: int, seed: int) -> None:
     run = short_run(memory_path / "disk")
     rng = random.Random(seed)

@@ -13,6 +13,7 @@ import pytest
 from fastplan.errors import Corrupt, FastplanError, VersionUnsupported
 from fastplan.replication.recovery import PAGE_BYTES
 from tests.replication.stores import OpenStore, entry_of
+from tests.sizes import sized
 
 FRAME_BYTES = PAGE_BYTES + 24
 REBUILD = "to rebuild this replica"
@@ -67,7 +68,7 @@ def refused(root: Path) -> Corrupt:
     return caught.value
 
 
-@pytest.mark.parametrize("step", [509, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [509, pytest.param(sized(13, 1), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("tail", ["cut", "zeros", "garbage"])
 def test_a_torn_last_commit_is_dropped_unless_it_was_acknowledged(memory_path: Path, step: int, tail: str) -> None:
     root = memory_path / "log"
@@ -124,7 +125,7 @@ def test_a_flipped_bit_anywhere_in_the_write_ahead_file_is_refused(memory_path: 
         shutil.rmtree(place)
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [4, pytest.param(sized(30, 200), marks=pytest.mark.slow)])
 def test_a_flipped_bit_in_the_database_is_refused_or_harmless(memory_path: Path, rounds: int) -> None:
     root = memory_path / "log"
     last = closed_log(root)

@@ -11,6 +11,7 @@ import pytest
 from fastplan.errors import FastplanError
 from tests.replication.stores import OpenStore, entry_of, state_at
 from tests.replication.test_damage import contents
+from tests.sizes import sized
 
 
 class Model:
@@ -33,7 +34,7 @@ class Model:
         assert [record.index for record in opened.store.snapshots] == self.snapshots[:-3:-1]
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 200))])
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, sized(40, 200)))])
 def test_a_random_history_reads_back_as_the_model_says(memory_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     model = Model()
@@ -89,7 +90,7 @@ def damage(path: Path, rng: random.Random) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("rounds", [60, pytest.param(3_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [60, pytest.param(sized(500, 3_000), marks=pytest.mark.slow)])
 def test_any_mixture_of_damage_is_refused_or_harmless(memory_path: Path, rounds: int) -> None:
     rng = random.Random(rounds)
     origin = memory_path / "log"

@@ -275,6 +275,20 @@ def test_s17_ineligible_nodes() -> None:
     nothing_changes(machine, machine.plan_entry({"G": [alloc("b")]}, Ineligible=["F", "unknown"]), "node not found")
 
 
+@pytest.mark.parametrize("change", ["stop", "preempt"])
+def test_a_plan_that_moves_an_allocation_to_another_group_and_ends_it(change: str) -> None:
+    """The record moves to another row, and that one ends."""
+    job = JOB | {"TaskGroups": [{"Name": "g"}, {"Name": "h"}]}
+    machine = Machine(codec.UpsertJob(job))
+    machine.plan({"F": [alloc("a")]})
+    moved = {"F": [alloc("a", TaskGroup="h", Name="web.h[0]")]}
+    ended = {"stop": {"F": [{"ID": "a"}]}} if change == "stop" else {"NodePreemptions": {"F": [{"ID": "a", "PreemptedByAllocation": "b"}]}}
+    assert machine.plan(moved, **ended, Job=job) is None
+    stored = machine.store.alloc("a")
+    assert (stored.task_group, stored.desired_status) == ("h", "stop" if change == "stop" else "evict")
+    assert machine.store.node_used("F", physical=False).alloc_count == 0
+
+
 def test_known_fault_46_a_stop_of_something_that_is_not_there() -> None:
     machine = Machine()
     machine.plan({"F": [alloc("a")]})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
@@ -35,7 +35,19 @@ REFUSED_KEPT: Final = 64
 
 RESTS_ON_REFUSED: Final = "the plan was verified on another one that was refused"
 
+JOBS_KEPT: Final = 4096
+"""Job versions whose rows are remembered from run to run."""
+
 Rows = NDArray[numpy.uint32]
+
+
+class _JobRows(NamedTuple):
+    """What a plain plan says of its job, as rows of the store."""
+
+    key: JobKey
+    version: int
+    shapes: Rows
+    groups: Rows
 
 
 class PlanWriter:
@@ -45,6 +57,9 @@ class PlanWriter:
         self._store = store
         # Refused plans: (index, ids of the nodes on which they would have made room). What was verified on top of them is refused too.
         self.refused: deque[tuple[int, frozenset[str]]] = deque(maxlen=REFUSED_KEPT)
+        # Rows of current job versions, their shapes and groups, by the bytes that name them; they stand until a job is written.
+        self._jobs: dict[tuple[int, bytes], _JobRows] = {}
+        self._jobs_index = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -58,8 +73,6 @@ class PlanWriter:
         self._preemptions: list[tuple[int, Rows, Rows]] = []
         self._ended: set[int] = set()
         self._touched: set[JobKey] = set()
-        # By the bytes that say it: (job version row, rows of the shapes, rows of the groups), None if the plan must be looked at on its own.
-        self._jobs: dict[tuple[int, bytes], tuple[int, Rows, Rows] | None] = {}
 
     @property
     def waiting(self) -> int:
@@ -78,11 +91,7 @@ class PlanWriter:
             eval_id = text_of(plan.eval_key)
             if not store.has_eval(eval_id):
                 return False
-        key = (plan.job_version, plan.job_part)
-        if key in self._jobs:
-            job = self._jobs[key]
-        else:
-            job = self._jobs[key] = self._rows_of(plan)
+        job = self._rows_of(plan)
         if job is None:
             return False
         stops = preemptions = None
@@ -103,25 +112,36 @@ class PlanWriter:
             self._ended.update(preemptions.tolist())
         self._indexes.append(index)
         self._plans.append(plan)
-        self._version_rows.append(job[0])
+        self._touched.add(job.key)
+        self._version_rows.append(job.version)
         self._eval_ids.append(eval_id)
-        self._shape_rows.append(job[1])
-        self._group_rows.append(job[2])
+        self._shape_rows.append(job.shapes)
+        self._group_rows.append(job.groups)
         return True
 
-    def _rows_of(self, plan: PlanEntry) -> tuple[int, Rows, Rows] | None:
+    def _rows_of(self, plan: PlanEntry) -> _JobRows | None:
         """Return the rows of the plan's job version, shapes and groups; None unless the job is registered and not stopped, and all of them are known."""
         store, jobs = self._store, self._store.jobs_view
+        jobs_index = store.table_index("jobs")
+        if jobs_index != self._jobs_index or len(self._jobs) > JOBS_KEPT:
+            self._jobs, self._jobs_index = {}, jobs_index
+        name = (plan.job_version, plan.job_part)
+        found = self._jobs.get(name)
+        if found is not None:
+            return found
         namespace, job_id = plan.namespace, plan.job_id
         current = jobs.get(namespace, job_id)
         version_row = None if current is None or current.stop else jobs.row_of(namespace, job_id, plan.job_version)
         known = len(store.shapes.items)
         if version_row is None or any(isinstance(shape, int) and shape >= known for shape in plan.shapes):
             return None
-        self._touched.add((namespace, job_id))
         shapes = [shape if isinstance(shape, int) else store.intern_shape(decode_shape(shape)) for shape in plan.shapes]
-        groups = [jobs.groups.intern(namespace, job_id, name) for name in plan.groups]
-        return version_row, numpy.array(shapes, numpy.uint32), numpy.array(groups, numpy.uint32)
+        groups = [jobs.groups.intern(namespace, job_id, group) for group in plan.groups]
+        found = _JobRows((namespace, job_id), version_row, numpy.array(shapes, numpy.uint32), numpy.array(groups, numpy.uint32))
+        if version_row == jobs.row_of(namespace, job_id):
+            # An older version may be forgotten with its last allocation.
+            self._jobs[name] = found
+        return found
 
     def _find(self, keys: NDArray[numpy.uint8]) -> Rows | None:
         """Return the rows of allocations, None if one is not stored, or concerned twice in this run."""
@@ -384,6 +404,8 @@ class _PlanWork:
             self._insert_columns()
         if self.records:
             store.upsert_allocs(index, self.records)
+            # A record that changes node, group or job of a stored allocation moves it to another row.
+            self.stop_rows, self.preempt_rows = self._resolve(plan.stops()[0]), self._resolve(plan.preemptions()[0])
         count_allocs(store, index, now_ns, self.records, before)
         if len(self.stop_rows):
             rows, notes, clients = self.writer._stop_columns(plan, self.stop_rows)

@@ -312,6 +312,11 @@ cdef int32_t judge(NodeTable nodes, AllocView allocs, PlanView plan, Overlay ove
                 accepted = accepted and client == CLIENT_UNKNOWN
             elif node.flags & ROW_DOWN:
                 accepted = accepted and (client == CLIENT_LOST or (client == CLIENT_UNKNOWN and plan.place_flags[j] & PLACE_NOT_REPLACEABLE))
+        if physical and client >= CLIENT_COMPLETE and client != CLIENT_LOST and (
+            last - first > 1 or (row >= 0 and allocs.row(<uint32_t> row).client < CLIENT_COMPLETE) or (it != NULL and it.exists and it.client < CLIENT_COMPLETE)
+        ):
+            # An update does not end what its client has not ended: that one counts on (plan-apply 6.10).
+            return SLOW
         if row >= 0 and allocs.memory.identity(<uint32_t> row).node_ref == ref:
             entry = allocs.row(<uint32_t> row)
             if counts(entry.desired, entry.client, False):

@@ -50,7 +50,19 @@ def test_on_an_ineligible_node_only_growth_is_refused() -> None:
     state = snapshot(*on(F, alloc(100, id="a")), nodes=[node(**CLOSED)])
     assert reasons(state, plan({F: [alloc(100, id="a")]})) == ("", "")
     assert reasons(state, plan({F: [alloc(101, id="a")]})) == ("", "node is not eligible")
-    assert reasons(state, plan({F: [alloc(101, id="a", client="complete")]})) == ("", "")
+    assert reasons(state, plan({F: [alloc(101, id="a", client="lost")]})) == ("", "")
+
+
+@pytest.mark.parametrize("client", ["complete", "failed"])
+def test_an_update_does_not_end_what_its_client_has_not_ended(client: str) -> None:
+    state = snapshot(*on(F, alloc(100, id="a")))
+    assert reasons(state, plan({F: [alloc(99_999, id="a", client=client)]})) == ("", "cpu")
+    assert reasons(state, plan({F: [alloc(99_999, id="a", client="lost")]})) == ("", "")
+    # One that is new ends as it says; the same id twice is an update of the first.
+    assert reasons(state, plan({F: [alloc(99_999, id="b", client=client)]})) == ("", "")
+    assert reasons(state, plan({F: [alloc(10, id="b"), alloc(99_999, id="b", client=client)]})) == ("", "cpu")
+    ended = snapshot(*on(F, alloc(100, id="a", client="complete")))
+    assert reasons(ended, plan({F: [alloc(99_999, id="a", client=client)]})) == ("", "")
 
 
 @pytest.mark.parametrize("desired", ["stop", "evict"])

@@ -145,6 +145,7 @@ def _evaluate_strictly(
     """Return the verdict from row 8 on under strict rules: whatever adds to the node's load is checked, against what is physically there."""
     running = [alloc for alloc in stored if not alloc.is_client_terminal]
     existing = [alloc for alloc in running if not alloc.is_server_terminal]
+    placements = _as_written(running, placements)
     ready = gate is Reason.FITS
     if (not ready or alloc_subset(existing, placements)) and not _adds_load(existing, placements, job):
         return FITS
@@ -153,6 +154,20 @@ def _evaluate_strictly(
     proposed = [*remove_allocs(running, leaving), *placements]
     verdict = check(node, proposed, strict=True, new_ids={alloc.id for alloc in placements}, plan_job=job)
     return NodeVerdict(verdict.code is Reason.FITS, verdict.reason, "", verdict.code)
+
+
+def _as_written(running: Sequence[Allocation], placements: Sequence[Allocation]) -> list[Allocation]:
+    """Return *placements* with the client statuses that they will have: an update does not end what its client has not ended (plan-apply 6.10 step 7)."""
+    statuses = {alloc.id: alloc.client_status for alloc in running}
+    written = []
+    for alloc in placements:
+        if alloc.is_client_terminal and alloc.client_status != "lost" and alloc.id in statuses:
+            alloc = copy.copy(alloc)
+            alloc.client_status = statuses[alloc.id]
+        elif not alloc.is_client_terminal:
+            statuses.setdefault(alloc.id, alloc.client_status)
+        written.append(alloc)
+    return written
 
 
 def _passes(gate: Reason, placements: Sequence[Allocation]) -> bool:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _REASONS = [(code, code.text) for code in Reason]
 
+COUNT_LIMIT = 2**31 - 1
+"""Counts of cores and device instances beyond this are left to the reference, so that kernels cannot overflow."""
+
 RULE_PHYSICAL = 1
 RULE_CHECK_DEVICES = 8
 
@@ -159,8 +162,13 @@ def compiled_ask(ask: PreparedAsk) -> AskNumbers | GroupNumbers:
 
 def _group_numbers(need: GroupNeed, base: AskNumbers) -> GroupNumbers:
     statics = [(number_of(port.host_network), port.value, port.ignore_collision) for port in need.static_ports]
-    # Networks of single tasks, and port numbers that cannot exist, are tried out by the reference.
-    if need.has_task_networks or any(not 0 <= port < PORT_COUNT for _, port, _ in statics):
+    # Networks of single tasks, port numbers that cannot exist, and counts beyond what kernels count in, are tried out by the reference.
+    if (
+        need.has_task_networks
+        or any(not 0 <= port < PORT_COUNT for _, port, _ in statics)
+        or need.cores > COUNT_LIMIT
+        or sum(request.count for request in need.device_requests) > COUNT_LIMIT
+    ):
         return GroupNumbers(base, irregular=True)
     dynamics: list[tuple[int, int]] = []
     for port in need.dynamic_ports:

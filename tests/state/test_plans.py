@@ -187,6 +187,48 @@ def test_a_builder_refuses_what_it_cannot_tell() -> None:
         builder.place(99, shape_of(resources())[0], "web", 0)
     with pytest.raises(InvalidInput, match="template"):
         builder.place(0, ResourceShape(1, 1, 1, 1), "web", 0)
+    with pytest.raises(InvalidInput, match=r"shape.template"):
+        builder.place(0, ResourceShape(1, 1, 1, 1, template=b"{"), "web", 0)
+    with pytest.raises(InvalidInput, match="amounts of its template"):
+        builder.place(0, ResourceShape(2**62, template=b"{}"), "web", 0)
+    plain, _ = shape_of(resources())
+    for changes, name in (
+        ({"claims": numpy.array([5 << 4], numpy.uint64)}, "claims"),
+        ({"claims": numpy.empty(0, numpy.int64)}, "claims"),
+        ({"name_index": -1}, "name_index"),
+        ({"name_index": 2**31}, "name_index"),
+        ({"client_status": 7}, "client_status"),
+        ({"alloc_id": "\ud800"}, "alloc_id"),
+        ({"group": "\ud800"}, "group"),
+    ):
+        with pytest.raises(InvalidInput, match=f"plan: {name}"):
+            builder.place(**{"node_row": 0, "shape": plain, "group": "web", "name_index": 0, **changes})  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="plan: stop description"):
+        builder.stop(0, "a", "\ud800")
+    # What was refused is not in the plan.
+    builder.place(0, plain, "web", 0)
+    assert len(builder.build().columns.shapes) == 1
+
+
+def test_a_builder_refuses_claims_that_are_not_those_of_the_slots() -> None:
+    snapshot = small_store().snapshot()
+    ported, claims = shape_of(AllocatedResources.from_api({"Tasks": {}, "Shared": {"Ports": [{"Label": "p", "Value": 80, "HostIP": "10.0.0.1"}]}}))
+    (good,) = claims.tolist()
+    for claim in (good | 2, good | 4, good | 1 << 62, good & ~(2**34 - 1) | 70_000 << 4, (2**28 - 1) << 34 | 80 << 4):
+        builder = PlanBuilder(snapshot, None)
+        builder.place(0, ported, "web", 0, numpy.array([claim], numpy.uint64))
+        with pytest.raises(InvalidInput, match="plan: claims"):
+            builder.build()
+    builder = PlanBuilder(snapshot, None)
+    builder.place(0, ported, "web", 0, claims)
+    assert builder.build().columns.claims.tolist() == [good]
+
+
+def test_too_few_claims_for_a_shape() -> None:
+    shape, claims = shape_of(AllocatedResources.from_api(EVERYTHING))
+    for count in range(len(claims)):
+        with pytest.raises(StateError, match=f"{count} claims are too few"):
+            shape.resources(claims[:count].tolist())
 
 
 def test_a_plan_numbers_no_more_than_its_columns_hold() -> None:

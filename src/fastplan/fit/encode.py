@@ -9,8 +9,11 @@ from array import array
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy
+from numpy.typing import NDArray
+
 from fastplan.fit.demand import AllocDemand
-from fastplan.fit.interning import Internable, number_of, text_of_number
+from fastplan.fit.interning import Internable, number_of, text_count, text_of_number
 from fastplan.fit.port_ranges import PORT_COUNT
 from fastplan.fit.supply import NodeSupply, supply_of
 
@@ -114,6 +117,17 @@ def read_claim(claim: int) -> Claim:
         assert isinstance(text, str)
         value = text
     return Claim(kind, "" if kind == KIND_CORE else text_of_number(claim >> SUBJECT_SHIFT & _SUBJECT_MASK), value, claim & (1 << CLAIM_FLAG_BITS) - 1)
+
+
+def sound_claims(claims: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
+    """Return which *claims*, uint64 (n), have numbers that exist: texts of this process, ports and cores from 0 to 65535."""
+    kinds = claims >> KIND_SHIFT
+    subjects = claims >> SUBJECT_SHIFT & _SUBJECT_MASK
+    values = claims >> CLAIM_FLAG_BITS & _VALUE_MASK
+    known = text_count()
+    sound: NDArray[numpy.bool_] = (subjects < known) | (kinds == KIND_CORE)
+    sound &= values < numpy.where(kinds == KIND_DEVICE, known, PORT_COUNT)
+    return sound
 
 
 def status_flags(status: str, eligibility: str) -> int:

@@ -50,6 +50,11 @@ def text_of_number(number: int) -> Internable:
     return _texts[number]
 
 
+def text_count() -> int:
+    """Return how many texts have a number so far; it only grows."""
+    return len(_texts)
+
+
 def device_kind_count() -> int:
     """Return how many device kinds have a number so far; it only grows."""
     return len(_device_kinds)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastplan.columns.ids import key_of, new_keys, text_of
 from fastplan.errors import InvalidInput, StateError
 from fastplan.fit.demand import AllocDemand, volume_claims
-from fastplan.fit.encode import encode_demand
+from fastplan.fit.encode import CLAIM_EXCLUSIVE, CLAIM_STOPPING, KIND_SHIFT, KIND_VOLUME, encode_demand, sound_claims
 from fastplan.state.alloc_records import alloc_name
 from fastplan.state.plans import PLACE_IRREGULAR, Numbers, PlanColumns, PlanStop, offsets_of
 from fastplan.state.statuses import CLIENT_PENDING, CLIENT_TEXTS
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fastplan.state.snapshot import StateReader
 
 NO_CLAIMS = numpy.empty(0, numpy.uint64)
+NAME_INDEX_MAX = 2**31 - 1
 
 
 class _Group(NamedTuple):
@@ -31,13 +32,17 @@ class _Group(NamedTuple):
     flags: int
 
 
+_Place = tuple[bytes | None, int, int, int, int, int, bytes]
+"""A placement: key or None, numbers of shape and group, name index, client status, flags, claims with the volumes of the group."""
+
+
 class _NodePart:
     """What the plan does on one node; lists of rows of the builder."""
 
     __slots__ = ("places", "preemptions", "stops")
 
     def __init__(self) -> None:
-        self.places: list[tuple[bytes | None, int, int, int, int, int, bytes]] = []
+        self.places: list[_Place] = []
         self.stops: list[tuple[bytes, int]] = []
         self.preemptions: list[tuple[bytes, bytes]] = []
 
@@ -67,6 +72,7 @@ class PlanBuilder:
         self._randomness = randomness
         self._nodes: dict[int, _NodePart] = {}
         self._shapes = Numbers("resource shapes")
+        self._slots: list[bytes] = []
         self._groups: dict[str, _Group] = {}
         self._notes = Numbers("notes of stops")
 
@@ -83,15 +89,27 @@ class PlanBuilder:
     ) -> None:
         """Place an allocation: *claims* uint64 in slot order of *shape*; the volumes of the group are added here. A new id unless *alloc_id* is given.
 
-        Raises InvalidInput for a shape without a template: what such an allocation holds could not be told.
+        Raises InvalidInput for a shape without a template, as what such an allocation holds could not be told, for claims that are not as many as the
+        shape has slots, for a number out of range, and for text that is not valid Unicode; StateError for a row without a node.
         """
-        if not shape.template:
-            raise InvalidInput("plan: shape", None, "a shape with a template")
+        number = self._shapes.get(shape)
+        if number is None:
+            slots = shape.slot_kinds()
+            number = self._shapes.of(shape)
+            self._slots.append(slots)
+        if claims.dtype != numpy.uint64 or claims.shape != (len(self._slots[number]),):
+            raise InvalidInput("plan: claims", claims.tolist(), f"uint64 ({len(self._slots[number])}), one for each slot of the shape")
+        if not 0 <= name_index <= NAME_INDEX_MAX:
+            raise InvalidInput("plan: name_index", name_index, f"integer from 0 to {NAME_INDEX_MAX}")
+        if not 0 <= client_status < len(CLIENT_TEXTS):
+            raise InvalidInput("plan: client_status", client_status, f"integer from 0 to {len(CLIENT_TEXTS) - 1}")
+        if not alloc_id.isascii():
+            _check_text("plan: alloc_id", alloc_id)
         place = self._group(group)
         self._part(node_row).places.append(
             (
                 key_of(alloc_id) if alloc_id else None,
-                self._shapes.of(shape),
+                number,
                 place.number,
                 name_index,
                 client_status,
@@ -102,18 +120,24 @@ class PlanBuilder:
 
     def stop(self, node_row: int, alloc_id: str, description: str = "", client_status: str = "", followup_eval_id: str = "") -> None:
         """Stop an allocation of a node (plan-apply 5.4)."""
-        self._part(node_row).stops.append((key_of(alloc_id), self._notes.of(PlanStop(description, client_status, followup_eval_id))))
+        note = PlanStop(description, client_status, followup_eval_id)
+        if note not in self._notes:
+            for name, text in note._asdict().items():
+                _check_text(f"plan: stop {name}", text)
+        self._part(node_row).stops.append((key_of(alloc_id), self._notes.of(note)))
 
     def preempt(self, node_row: int, alloc_id: str, preempted_by: str) -> None:
         """Evict an allocation of a node in favour of another one (plan-apply 5.4)."""
         self._part(node_row).preemptions.append((key_of(alloc_id), key_of(preempted_by)))
 
     def build(self) -> ColumnarPlan:
-        """Return the plan. Nothing may be added afterwards."""
+        """Return the plan. Nothing may be added afterwards. Raises InvalidInput for claims that are not what the slots of their shapes hold."""
         parts = sorted((self._state.node_id(row) or "", row, part) for row, part in self._nodes.items())
         places = [place for _, _, part in parts for place in part.places]
         stops = [stop for _, _, part in parts for stop in part.stops]
         preemptions = [preemption for _, _, part in parts for preemption in part.preemptions]
+        claims = numpy.frombuffer(b"".join(place[6] for place in places), numpy.uint64)
+        self._check_claims(places, claims)
         fresh = iter(new_keys(self._randomness(16 * sum(place[0] is None for place in places))))
         known = [place[0] for place in places if place[0] is not None]
         alloc_ids = _keys([bytes(next(fresh)) if place[0] is None else place[0] for place in places])
@@ -130,7 +154,7 @@ class PlanBuilder:
             client_status=numpy.array([place[4] for place in places], numpy.uint8),
             place_flags=numpy.array([place[5] for place in places], numpy.uint8),
             claim_offsets=offsets_of(len(place[6]) // 8 for place in places),
-            claims=numpy.frombuffer(b"".join(place[6] for place in places), numpy.uint64),
+            claims=claims,
             shapes=list(self._shapes),
             groups=list(self._groups),
             stop_offsets=offsets_of(len(part.stops) for _, _, part in parts),
@@ -147,6 +171,18 @@ class PlanBuilder:
         self.plan._columns = columns
         return self.plan
 
+    def _check_claims(self, places: Sequence[_Place], claims: NDArray[numpy.uint64]) -> None:
+        """Raise InvalidInput unless each claim is one of its slot: of the right kind, with numbers of this process, and not of a state's own marks."""
+        kinds = (claims >> KIND_SHIFT).astype(numpy.uint8)
+        expected = b"".join(self._slots[shape] + bytes([KIND_VOLUME]) * (len(own) // 8 - len(self._slots[shape])) for _, shape, _, _, _, _, own in places)
+        good = kinds == numpy.frombuffer(expected, numpy.uint8)
+        good &= claims & (CLAIM_STOPPING | CLAIM_EXCLUSIVE) == 0
+        good |= kinds == KIND_VOLUME
+        good &= sound_claims(claims)
+        if not good.all():
+            wrong = int(claims[int(numpy.argmin(good))])
+            raise InvalidInput("plan: claims", wrong, "a claim of the kind of its slot, with numbers that were given out")
+
     def _part(self, node_row: int) -> _NodePart:
         part = self._nodes.get(node_row)
         if part is None:
@@ -158,6 +194,7 @@ class PlanBuilder:
     def _group(self, name: str) -> _Group:
         group = self._groups.get(name)
         if group is None:
+            _check_text("plan: group", name)
             flags = 0
             volumes = b""
             if self._job is not None:
@@ -170,6 +207,14 @@ class PlanBuilder:
             # The job travels with the plan and not with its placements, so each counts as replaceable on disconnect (plan-apply 1.9).
             group = self._groups[name] = _Group(len(self._groups), volumes, flags)
         return group
+
+
+def _check_text(path: str, text: str) -> None:
+    """Raise InvalidInput for a text that no log entry could hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(path, text, "valid Unicode text") from error
 
 
 def _keys(keys: Sequence[bytes]) -> NDArray[numpy.uint8]:

@@ -13,8 +13,8 @@ import msgspec
 import numpy
 from numpy.typing import NDArray
 
-from fastplan.errors import InvalidInput
-from fastplan.fit.demand import demand_of
+from fastplan.errors import InvalidInput, StateError
+from fastplan.fit.demand import demand_of, totals_of
 from fastplan.fit.encode import KIND_CORE, KIND_DEVICE, KIND_PORT, Claim, encode_demand, read_claim
 from fastplan.structs import AllocatedPort, AllocatedResources, Allocation, NetworkResource, Port
 
@@ -40,13 +40,23 @@ class ResourceShape(msgspec.Struct, frozen=True):
         return self.cpu_mhz, self.memory_mib, self.memory_max_mib, self.disk_mib
 
     def resources(self, claims: Sequence[int]) -> AllocatedResources | None:
-        """Return what an allocation of this shape with these claims holds, None without a template."""
+        """Return what an allocation of this shape with these claims holds, None without a template. Raises StateError for too few claims."""
         if not self.template:
             return None
         resources = _template(self.template).copy()
         taken = [read_claim(int(claim)) for claim in claims]
-        _fill(resources, taken)
+        try:
+            _fill(resources, taken)
+        except IndexError as error:
+            raise StateError(f"{len(taken)} claims are too few for the slots of their resource shape") from error
         return resources
+
+    def slot_kinds(self) -> bytes:
+        """Return the kind of each slot, one byte each, in slot order.
+
+        Raises InvalidInput for a shape whose template is missing or cannot be read, or asks for other amounts than the shape.
+        """
+        return _slot_kinds(self)
 
 
 def shape_of(resources: AllocatedResources) -> tuple[ResourceShape, NDArray[numpy.uint64]]:
@@ -80,7 +90,29 @@ def shape_of(resources: AllocatedResources) -> tuple[ResourceShape, NDArray[nump
 
 @functools.lru_cache(maxsize=1024)
 def _template(template: bytes) -> AllocatedResources:
-    return AllocatedResources.from_api(msgspec.json.decode(template))
+    try:
+        api = msgspec.json.decode(template)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput("shape.template", template, "the JSON of AllocatedResources") from error
+    return AllocatedResources.from_api(api)
+
+
+@functools.lru_cache(maxsize=1024)
+def _slot_kinds(shape: ResourceShape) -> bytes:
+    if not shape.template:
+        raise InvalidInput("plan: shape", None, "a shape with a template")
+    resources = _template(shape.template)
+    totals = totals_of(Allocation(allocated_resources=resources))
+    amounts = (totals.cpu_mhz, totals.memory_mib, totals.memory_max_mib, totals.disk_mib)
+    if shape.irregular or shape.amounts != amounts:
+        raise InvalidInput("plan: shape", shape.amounts, f"the amounts of its template: {amounts}")
+    ports = sum(1 for _ in _port_slots(resources))
+    tasks = [task for task in resources.tasks.values() if task is not None]
+    cores = sorted(slot for task in tasks for slot in task.cpu.reserved_cores)
+    if cores != list(range(len(cores))):
+        raise InvalidInput("plan: shape", cores, "core slots from 0, each once")
+    devices = sum(len(device.device_ids) for task in tasks for device in task.devices if device is not None)
+    return bytes([KIND_PORT] * ports + [KIND_CORE] * len(cores) + [KIND_DEVICE] * devices)
 
 
 def _port_slots(resources: AllocatedResources) -> Iterator[tuple[AllocatedPort | Port, NetworkResource | None]]:
@@ -100,20 +132,22 @@ def _port_slots(resources: AllocatedResources) -> Iterator[tuple[AllocatedPort |
 
 def _fill(resources: AllocatedResources, claims: Sequence[Claim]) -> None:
     """Put claims, in slot order, into the slots of a template."""
-    ports = iter([claim for claim in claims if claim.kind == KIND_PORT])
+    ports = [claim for claim in claims if claim.kind == KIND_PORT]
     cores = [claim for claim in claims if claim.kind == KIND_CORE]
-    devices = iter([claim for claim in claims if claim.kind == KIND_DEVICE])
-    for port, network in _port_slots(resources):
-        claim = next(ports)
+    devices = [claim for claim in claims if claim.kind == KIND_DEVICE]
+    for slot, (port, network) in enumerate(_port_slots(resources)):
+        claim = ports[slot]
         port.value = int(claim.value)
         if network is not None:
             network.ip = str(claim.subject)
         else:
             assert isinstance(port, AllocatedPort)
             port.host_ip, port.ignore_collision = str(claim.subject), bool(claim.flags & 1)
+    taken = 0
     for _, task in sorted(resources.tasks.items()):
         if task is not None:
             task.cpu.reserved_cores = [int(cores[slot].value) for slot in task.cpu.reserved_cores]
             for device in task.devices:
                 if device is not None:
-                    device.device_ids = [str(next(devices).value) for _ in device.device_ids]
+                    first, taken = taken, taken + len(device.device_ids)
+                    device.device_ids = [str(devices[place].value) for place in range(first, taken)]

@@ -170,6 +170,12 @@ def test_folders_that_are_no_dump_are_refused(tmp_path: Path, name: str) -> None
     [
         ({"node": []}, "node"),
         ({1: []}, "dump"),
+        (None, "dump"),
+        ([], "dump"),
+        (b"nodes", "dump"),
+        ({"allocs": [{"ID": "a", "CreateIndex": -1}]}, "allocs[0].CreateIndex"),
+        ({"allocs": [{"ID": "a", "ModifyIndex": -1}]}, "allocs[0].ModifyIndex"),
+        ({"allocs": [{"ID": "a", "AllocModifyIndex": -1}]}, "allocs[0].AllocModifyIndex"),
         ("no such file", "no such file"),
         ({"nodes": {}}, "nodes"),
         ({"nodes": [[]]}, "nodes[0]"),

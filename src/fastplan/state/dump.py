@@ -33,7 +33,7 @@ R = TypeVar("R", bound=Record)
 def load_dump(store: StateStore, dump: Mapping[str, Any] | str | os.PathLike[str]) -> None:
     """Fill an empty store from a dump; the contract is that of `StateStore.from_dump`."""
     source = ""
-    if not isinstance(dump, Mapping):
+    if isinstance(dump, str | os.PathLike):
         path = Path(dump)
         if path.is_dir():
             _load(store, *_read_folder(path))
@@ -130,6 +130,11 @@ def _load(store: StateStore, dump: Mapping[str, Any], sources: Mapping[str, str]
     deployments = tables.records("deployments", Deployment, lambda deployment: (deployment.id,))
     for job in (*versions, *jobs):
         job.namespace = job.namespace or "default"
+
+    for place, alloc in enumerate(allocs):
+        for key, index in (("CreateIndex", alloc.create_index), ("ModifyIndex", alloc.modify_index), ("AllocModifyIndex", alloc.alloc_modify_index)):
+            if index < 0:
+                raise InvalidInput(f"{tables.path('allocs')}[{place}].{key}", index, "integer ≥ 0")
 
     given = list_undecided(nodes, [*versions, *jobs], allocs)
     for job in sorted(versions, key=lambda job: job.version):

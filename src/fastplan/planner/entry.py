@@ -55,6 +55,8 @@ class EntryMaker:
         job = plan.job
         if job is None:
             return PlanError("plan missing embedded job")
+        if not _is_unicode(plan.eval_id) or not _is_unicode(plan.eval_token):
+            return PlanError("the evaluation or the token of the plan is no valid Unicode text")
         store = self._store()
         error = self._job(store, job)[3]
         if error is None and plan.eval_id and not store.has_eval(plan.eval_id):
@@ -93,7 +95,7 @@ class EntryMaker:
         Evaluation and token name the run; what the plan concerns and the index it was made at stand for its number in the run. Empty for a plan without
         evaluation, and for one that only changes a deployment: writing that twice does no harm.
         """
-        if not plan.eval_id:
+        if not plan.eval_id or not _is_unicode(plan.eval_id) or not _is_unicode(plan.eval_token):
             return b""
         try:
             columns = PlanColumns.from_plan(plan, self._store())
@@ -104,7 +106,16 @@ class EntryMaker:
         return codec.plan_key(columns, plan.eval_id, plan.eval_token, plan.snapshot_index)
 
     def encode(self, verdict: Verified, now_ns: int) -> bytes:
-        """Return the log entry of a verdict that has something to write. Raises `CodecError` for columns that contradict each other."""
+        """Return the log entry of a verdict that has something to write.
+
+        Raises `CodecError` for columns that contradict each other, and `PlanError` for a text in a record of the plan that is no valid Unicode.
+        """
+        try:
+            return self._encode(verdict, now_ns)
+        except UnicodeEncodeError as error:
+            raise PlanError(f"the plan has a text that is no valid Unicode: {error.object!r}") from error
+
+    def _encode(self, verdict: Verified, now_ns: int) -> bytes:
         plan, columns = verdict.plan, verdict.columns
         result = verdict.outcome()
         store = self._store()
@@ -212,3 +223,14 @@ class EntryMaker:
                 )
                 evals.append(evaluation.to_api())
         return evals
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether *text* can be written: whether there is no half of a surrogate pair in it."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

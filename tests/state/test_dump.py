@@ -171,6 +171,8 @@ def test_folders_that_are_no_dump_are_refused(tmp_path: Path, name: str) -> None
         ({"node": []}, "node"),
         ({1: []}, "dump"),
         (None, "dump"),
+        ("\0", "dump"),
+        ("\ud800", "dump"),
         ([], "dump"),
         (b"nodes", "dump"),
         ({"allocs": [{"ID": "a", "CreateIndex": -1}]}, "allocs[0].CreateIndex"),

@@ -48,6 +48,9 @@ def _read_json(path: Path) -> Any:
         content = path.read_bytes()
     except OSError as error:
         raise InvalidInput(str(path), error.strerror or str(error), "a readable file") from error
+    except ValueError as error:
+        # A path with a null character or half a surrogate pair.
+        raise InvalidInput("dump", str(path), "the path of a readable file") from error
     return decode_json(content, str(path))
 
 

@@ -18,6 +18,7 @@ from fastplan.fit.reference import check
 from fastplan.fsm import StateMachine
 from fastplan.structs import canonical_alloc, canonical_node
 from tests.planner.test_durable import Server
+from tests.planner.test_simulation import cpu_mhz
 from tests.replication.test_directory import ENVIRONMENT
 
 # Run with a directory and the name of the run. Eight submitters place, on stale snapshots, what does not fit for long, and stop a little of it.
@@ -75,7 +76,7 @@ def assert_nobody_is_over_committed(machine: StateMachine) -> None:
         assert check(canonical_node(node), live, strict=True).code is Reason.FITS, node.id
         used = machine.store.node_used(node.id, physical=False)
         assert used is not None
-        assert used.cpu_mhz == sum(task.cpu.cpu_shares for each in live for task in each.allocated_resources.tasks.values())
+        assert used.cpu_mhz == sum(cpu_mhz(each) for each in live)
 
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(int(os.environ.get("FASTPLAN_KILL_ROUNDS", "20")), marks=pytest.mark.slow, id="many")])

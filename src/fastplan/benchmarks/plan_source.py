@@ -14,6 +14,7 @@ from fastplan.fit.encode import CLAIM_FLAG_BITS
 from fastplan.state import StateStore
 from fastplan.state.plan_builder import ColumnarPlan, PlanBuilder
 from fastplan.state.resource_shapes import shape_of
+from fastplan.structs import Job
 
 PRIORITY = 50
 _TOO_MANY_MHZ = 10**6
@@ -41,7 +42,7 @@ class PlanSource:
         self._slot = cluster.allocs_per_node
         self._open = numpy.flatnonzero(~cluster.is_full).astype(numpy.int64)
         self._waiting: list[tuple[NDArray[numpy.int64], NDArray[numpy.int64], list[NDArray[numpy.uint64]]]] = []
-        self._jobs = [store.job("default", job.id) for job in cluster.jobs()]
+        self._jobs = [job for job in (store.job("default", job.id) for job in cluster.jobs()) if job is not None]
         self._shapes = cluster.shapes
         specimen = cluster.resources(0, Place(0, (20_000, 20_001), (), ()))
         task = specimen.tasks["server"]
@@ -62,7 +63,7 @@ class PlanSource:
         nodes, shapes, claims = self._waiting.pop()
         number = self._made
         self._made += 1
-        job = self._jobs[number % len(self._jobs)]
+        job, group = self._group_of(int(shapes[0]), number)
         builder = PlanBuilder(
             self._snapshot,
             job,
@@ -87,9 +88,15 @@ class PlanSource:
                     taken = self._cluster.place(int(nodes[0]), 0).ports[1]
                     address = held[1] >> numpy.uint64(34) << numpy.uint64(34)
                     held = numpy.array([held[0], address | numpy.uint64(taken << CLAIM_FLAG_BITS), *held[2:]], numpy.uint64)
-            builder.place(row, chosen, f"group-{number % 4}", number * self._rows + position, held)
+            builder.place(row, chosen, group, number * self._rows + position, held)
         bare = BarePlan(PRIORITY, numpy.array(rows, numpy.uint32), asks)
         return Submission(builder.build(), bare, (self._cluster.node_ids[int(nodes[0])],) if conflicts else ())
+
+    def _group_of(self, shape: int, number: int) -> tuple[Job, str]:
+        """Return a job and its group that asks for *shape*: the groups of a job have four shapes, and the jobs take turns."""
+        first = shape // 4
+        alike = range(first % len(self._jobs), len(self._jobs), -(-len(self._shapes) // 4))
+        return self._jobs[alike[number % len(alike)]], f"group-{shape % 4}"
 
     def _row(self, node: int) -> int:
         row = self._snapshot.node_row(self._cluster.node_ids[node])
@@ -97,11 +104,23 @@ class PlanSource:
         return row
 
     def _fill(self) -> None:
-        """Cut one more slot of all nodes into the rows of plans."""
+        """Cut one more slot of all nodes into the rows of plans.
+
+        A plan places copies of one task group, which all ask the same: nodes whose free slot has the same shape come together, in random order, and
+        only what is left over of each shape shares plans.
+        """
         order = self._random.permutation(self._open)
         shapes, offsets, claims = self._cluster.claims(order, self._slot)
         self._slot += 1
         pieces = numpy.split(claims, offsets[1:-1].tolist())
-        for start in range(0, len(order) - self._rows + 1, self._rows):
-            end = start + self._rows
-            self._waiting.append((order[start:end], shapes[start:end], pieces[start:end]))
+        whole: list[list[int]] = []
+        rest: list[int] = []
+        for shape in numpy.unique(shapes).tolist():
+            alike = numpy.flatnonzero(shapes == shape).tolist()
+            cut = len(alike) - len(alike) % self._rows
+            whole += [alike[start : start + self._rows] for start in range(0, cut, self._rows)]
+            rest += alike[cut:]
+        whole += [rest[start : start + self._rows] for start in range(0, len(rest) - self._rows + 1, self._rows)]
+        for number in self._random.permutation(len(whole)).tolist():
+            rows = whole[number]
+            self._waiting.append((order[rows], shapes[rows], [pieces[row] for row in rows]))

@@ -203,9 +203,7 @@ class PlanWriter:
             numbers = numpy.concatenate([numpy.full(len(rows), number) for number, rows, _ in self._preemptions])
             rows, notes = (numpy.concatenate([each[place] for each in self._preemptions]) for place in (1, 2))
             store.preempt_rows(last, last_ns, rows, notes, stamps=stamps[numbers])
-        for index, eval_id in zip(indexes, self._eval_ids, strict=True):
-            if eval_id:
-                store.touch_eval(index, eval_id)
+        store.touch_evals((index, eval_id) for index, eval_id in zip(indexes, self._eval_ids, strict=True) if eval_id)
         store.touch(last, "allocs")
         refresh_statuses(store, [*self._touched, *jobs_of_rows(store, self._ended)])
         results: list[Refused | None] = [None] * len(plans)
@@ -398,7 +396,7 @@ class _PlanWork:
             if not update_status(store, index, now_ns, update):
                 break
         if self.eval_id:
-            store.touch_eval(index, self.eval_id)
+            store.touch_evals([(index, self.eval_id)])
         before = self._deployment_facts()
         if self.column_places:
             self._insert_columns()

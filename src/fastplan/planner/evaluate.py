@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Container
 
@@ -18,6 +19,7 @@ from fastplan.planner.reference import NO_REFRESH_INDEX, OverQuota, StateReader
 from fastplan.planner.result import NOTHING, Accepted, NodeVerdict, PlanResult, refusal
 from fastplan.planner.rules import Rules
 from fastplan.state.plans import AnyPlan, PlanColumns
+from fastplan.state.resource_shapes import ResourceShape
 from fastplan.state.snapshot import StateReader as ColumnarState
 
 REFERENCE_ONLY = os.environ.get("FASTPLAN_KERNELS") == "reference"
@@ -79,11 +81,16 @@ class Verified:
         return accepted
 
 
+@functools.lru_cache(4096)
+def _amounts(shapes: tuple[ResourceShape, ...]) -> NDArray[numpy.int64]:
+    """Return what the shapes ask: int64 (shapes, 4). Plan after plan has the same few."""
+    return numpy.array([shape.amounts for shape in shapes], numpy.int64).reshape(-1, 4)
+
+
 def bound(columns: PlanColumns) -> PlanView:
     """Return *columns* bound for the compiled code; done once for each plan."""
     view: PlanView | None = columns.bound
     if view is None:
-        amounts = numpy.array([shape.amounts for shape in columns.shapes], numpy.int64).reshape(-1, 4)
         view = PlanView(
             columns.node_rows,
             columns.node_generations,
@@ -95,7 +102,7 @@ def bound(columns: PlanColumns) -> PlanView:
             columns.place_flags,
             columns.claim_offsets,
             columns.claims,
-            amounts,
+            _amounts(tuple(columns.shapes)),
             columns.stop_offsets,
             columns.stop_ids,
             columns.stop_client,

@@ -162,12 +162,16 @@ class StateStore(AllocWriter):
         """Return whether an evaluation exists, without copying it."""
         return eval_id in self._evals
 
-    def touch_eval(self, index: int, eval_id: str) -> None:
-        """Set the modify index of an evaluation that exists: a plan of it was committed (plan-apply 6.10 step 5)."""
-        twin = copy.copy(self._evals[eval_id])
-        twin.modify_index = index
-        self._evals.set(eval_id, twin)
-        self.touch(index, "evals")
+    def touch_evals(self, touched: Iterable[tuple[int, str]]) -> None:
+        """Set the modify indexes, given with their ids, of evaluations that exist: plans of them were committed (plan-apply 6.10 step 5)."""
+        evals = self._evals
+        index = 0
+        for index, eval_id in touched:  # noqa: B007  # the last index is the table's
+            twin = evals[eval_id].__copy__()
+            twin.modify_index = index
+            evals.set(eval_id, twin)
+        if index:
+            self.touch(index, "evals")
 
     def put_eval(self, evaluation: Evaluation) -> None:
         """Write an evaluation as it is, outside of the log: for loaders. It is kept."""

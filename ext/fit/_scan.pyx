@@ -4,6 +4,7 @@ Whatever a kernel cannot decide comes back as SLOW (-1); the callers in Python t
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
+from libc.math cimport floor
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
@@ -720,11 +721,14 @@ def score_one(NodeTable table not None, uint32_t row, ask not None, uint32_t rul
     return score
 
 
-def best_row(NodeTable table not None, ask not None, uint32_t rules, bint spread, bint ready_only, const uint8_t[::1] allowed, const uint32_t[::1] order):
+def best_row(
+    NodeTable table not None, ask not None, uint32_t rules, bint spread, bint ready_only, const uint8_t[::1] allowed, const uint32_t[::1] order,
+    double step=0.0,
+):
     """Return (row with the highest score among those where one copy fits, rows that the reference must look at).
 
     The row is -1 if no node fits. *allowed* (uint8, one a row; or None) leaves rows out where it is 0. Of equal scores the row that comes first
-    in *order* (uint32, rank by row; or None: the row itself) wins.
+    in *order* (uint32, rank by row; or None: the row itself) wins. With a *step* above 0 scores are equal whose quotients by it have one whole part.
     """
     cdef uint32_t[CHUNK] rows
     cdef double[CHUNK] scores
@@ -765,6 +769,8 @@ def best_row(NodeTable table not None, ask not None, uint32_t rules, bint spread
                 if count == CHUNK or (i + 1 == table.row_count and count):
                     score_chunk(table, rows, count, literal.cpu_mhz, cores, literal.memory_mib, rules, spread, scores)
                     for j in range(count):
+                        if step > 0.0:
+                            scores[j] = floor(scores[j] / step)
                         if scores[j] > best_score or (scores[j] == best_score and order is not None and order[rows[j]] < order[best]):
                             best_score = scores[j]
                             best = rows[j]

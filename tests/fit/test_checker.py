@@ -179,6 +179,48 @@ def test_the_best_node_has_the_best_score(seed: int, algorithm: Any, kernels: st
         assert (nodes[found].id if found >= 0 else None) == (best[1] if best else None)
 
 
+@pytest.mark.parametrize("algorithm", ["binpack", "spread"])
+def test_of_equally_good_nodes_the_permutation_decides(algorithm: Any, kernels: str) -> None:
+    rng = random.Random(11)
+    nodes, allocs = random_cluster(rng, 40, 2)
+    checker = FitChecker(nodes, allocs)
+    differing = 0
+    for number in range(30):
+        ask = random_alloc(rng, "ask", "", odd=0)
+        ask.client_status = "pending"
+        order = np.array(rng.sample(range(1000), len(nodes)), np.uint32)
+        fitting = np.flatnonzero(checker.mask(ask)).tolist()
+        for step in (0.0, 0.5, 18.0, 100.0):
+            found = checker.best_node(ask, algorithm, score_step=step, permutation=order)
+            keys = {row: (-(score // step if step else score), order[row]) for row in fitting for score in [checker.score(row, ask, algorithm)]}
+            assert found == min(keys, key=keys.__getitem__, default=-1), number
+            differing += found != checker.best_node(ask, algorithm)
+    assert differing > 10
+    for wrong in ({"permutation": np.zeros(3, np.uint32)}, {"score_step": -1.0}, {"score_step": float("nan")}):
+        with pytest.raises(InvalidInput, match=next(iter(wrong))):
+            checker.best_node(plain_alloc("c"), **wrong)
+
+
+def test_a_choice_is_what_assign_gives(kernels: str) -> None:
+    rng = random.Random(12)
+    nodes, allocs = random_cluster(rng, 15, 2)
+    checker = FitChecker(nodes, allocs)
+    chosen = 0
+    for number in range(30):
+        ask = (random_job(rng, number), "g")
+        for row, node in enumerate(nodes):
+            choice = answer(lambda: checker.choose(row, ask))
+            given = answer(lambda: checker.assign(node.id, ask))
+            if choice is None or isinstance(choice, str):
+                assert given == choice
+                continue
+            (alloc,) = choice.allocs
+            assert alloc.allocated_resources.to_api() == given
+            assert checker.fits(node.id, alloc).fit
+            chosen += 1
+    assert chosen > 20
+
+
 def test_both_engines_choose_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(7)
     nodes, allocs = random_cluster(rng, 20, 3)

@@ -178,9 +178,10 @@ def stop_after(monkeypatch, plans: int):
     submit = Driver._submit
 
     async def counted(self, *arguments):
-        await submit(self, *arguments)
+        refused = await submit(self, *arguments)
         if self._figures.plans >= plans:
             self.stop()
+        return refused
 
     monkeypatch.setattr(driver_module.Driver, "_submit", counted)
 
@@ -289,10 +290,10 @@ def test_settings_that_make_no_sense(settings):
 def test_a_log_that_takes_no_more_ends_the_replay(mixed, monkeypatch):
     submit = Driver._submit
 
-    async def fail(self, worker, task, plan):
+    async def fail(self, plans):
         if self._figures.plans >= 10:
             await self._cluster._log.stop()
-        await submit(self, worker, task, plan)
+        return await submit(self, plans)
 
     monkeypatch.setattr(driver_module.Driver, "_submit", fail)
     with pytest.raises(ReplicationError):

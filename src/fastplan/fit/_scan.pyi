@@ -47,4 +47,5 @@ def best_row(
     ready_only: bool,
     allowed: npt.NDArray[np.uint8] | None,
     order: npt.NDArray[np.uint32] | None,
+    step: float = 0.0,
 ) -> tuple[int, list[int]]: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from fastplan.structs import Node
 
 View = Literal["scheduler", "plan"]
+Algorithm = Literal["binpack", "spread"]
 Result = TypeVar("Result")
 
 TOO_MANY_ALLOCS = FitResult(False, Reason.MAX_ALLOCS.text, MAX_ALLOCS_ERROR, NOTHING_USED, Reason.MAX_ALLOCS)
@@ -199,16 +201,29 @@ class FitChecker:
         """
         prepared = prepare(ask)
         with self._lock:
-            row = self._row(node_id)
-            if prepared.need is None:
-                resources = prepared.allocs[0].allocated_resources
-                return resources.to_api() if resources is not None and self._code(row, prepared) == Reason.FITS else None
-            if self._engine.verdict(row, prepared, None)[0] not in (SLOW, Reason.FITS):
-                return None
-            placed = self._judge.place(row, prepared)
-            if isinstance(placed, Refusal) or self._code(row, prepare(placed[1])) != Reason.FITS:
-                return None
-            return placed[0]
+            chosen = self._chosen(self._row(node_id), prepared)
+            resources = None if chosen is None else chosen.allocs[0].allocated_resources
+            return None if resources is None else resources.to_api()
+
+    def choose(self, row: int, ask: Ask) -> PreparedAsk | None:
+        """Return what `assign` would give a group on the node in *row*, as the allocation that it would be, prepared; None if it does not fit.
+
+        A literal ask is returned as it is. For callers that go on with records and claims and not with JSON.
+        """
+        prepared = prepare(ask)
+        with self._lock:
+            return self._chosen(row, prepared)
+
+    def _chosen(self, row: int, ask: PreparedAsk) -> PreparedAsk | None:
+        if ask.need is None:
+            return ask if self._code(row, ask) == Reason.FITS else None
+        if self._engine.verdict(row, ask, None)[0] not in (SLOW, Reason.FITS):
+            return None
+        placed = self._judge.place(row, ask)
+        if isinstance(placed, Refusal):
+            return None
+        chosen = prepare(placed[1])
+        return chosen if self._code(row, chosen) == Reason.FITS else None
 
     def _code(self, row: int, ask: PreparedAsk) -> int:
         code = self._engine.verdict(row, ask, self._released(row, ask))[0]
@@ -293,35 +308,55 @@ class FitChecker:
 
         return self._scan(lambda engine: engine.copies(ask, ready_only, wanted), complete)
 
-    def best_node(self, ask: Ask, algorithm: Literal["binpack", "spread"] = "binpack", ready_only: bool = True, allowed: npt.ArrayLike | None = None) -> int:
+    def best_node(
+        self,
+        ask: Ask,
+        algorithm: Algorithm = "binpack",
+        ready_only: bool = True,
+        allowed: npt.ArrayLike | None = None,
+        *,
+        score_step: float = 0.0,
+        permutation: npt.ArrayLike | None = None,
+    ) -> int:
         """Return the row of the node with the best score among those where the ask fits, or -1 (schedulers.md 9.2).
 
-        *allowed*: bool by row, shape (rows,), leaves nodes out. Of equal scores the lowest node id wins.
+        *allowed*: bool by row, shape (rows,), leaves nodes out. Of equal scores the lowest node id wins, or the row with the lowest number in
+        *permutation*, uint32 by row, shape (rows,), all different. With a *score_step* above 0 scores are equal that lie in one interval
+        [i * step, (i + 1) * step). So schedulers that work at the same time, each with a permutation of its own, come to different nodes.
+        Raises `InvalidInput` for an argument that does not fit the cluster.
         """
-        if algorithm not in ("binpack", "spread"):
-            raise InvalidInput("algorithm", algorithm, '"binpack" or "spread"')
-        prepared = prepare(ask)
+        prepared, spread = prepare(ask), _is_spread(algorithm)
         permitted = None if allowed is None else np.ascontiguousarray(allowed, np.bool_).view(np.uint8)
-        spread = algorithm == "spread"
-        if permitted is not None and len(permitted) != self._engine.row_count:
-            raise InvalidInput("allowed", len(permitted), f"one entry for each of the {self._engine.row_count} rows")
-        ranks = self._node_order().ranks
+        ranks = self._node_order().ranks if permutation is None else np.ascontiguousarray(permutation, np.uint32)
+        for name, given in (("allowed", permitted), ("permutation", ranks)):
+            if given is not None and given.shape != (self._engine.row_count,):
+                raise InvalidInput(name, list(given.shape), f"one entry for each of the {self._engine.row_count} rows")
+        if not 0.0 <= score_step < math.inf:
+            raise InvalidInput("score_step", score_step, "finite number ≥ 0")
+
+        def coarse(score: float) -> float:
+            return score // score_step if score_step > 0.0 else score
 
         def complete(found: tuple[list[int], list[int]]) -> None:
             (best,), slow = found
-            best_key = None if best < 0 else (-self._score(best, prepared, spread), int(ranks[best]))
+            best_key = None if best < 0 or not slow else (-coarse(self._score(best, prepared, spread)), int(ranks[best]))
             for row in slow:
                 if self._has_node(row) and self._judge.code(row, prepared) == Reason.FITS:
-                    key = (-self._judge.score(row, prepared, spread), int(ranks[row]))
+                    key = (-coarse(self._judge.score(row, prepared, spread)), int(ranks[row]))
                     if best_key is None or key < best_key:
                         best, best_key = row, key
             found[0][0] = best
 
         def scan(engine: Engine) -> tuple[list[int], list[int]]:
-            best, slow = engine.best(prepared, spread, ready_only, permitted, ranks)
+            best, slow = engine.best(prepared, spread, ready_only, permitted, ranks, score_step)
             return [best], slow
 
         return self._scan(scan, complete)[0][0]
+
+    def score(self, row: int, ask: Ask, algorithm: Algorithm = "binpack") -> float:
+        """Return the score of the node in *row*, 0 to 18, once the ask is on it, which must fit there (schedulers.md 9.2)."""
+        with self._lock:
+            return self._score(row, prepare(ask), _is_spread(algorithm))
 
     def _score(self, row: int, ask: PreparedAsk, spread: bool) -> float:
         score = self._engine.score(row, ask, spread)
@@ -348,6 +383,12 @@ class FitChecker:
 
 def _is_ready(node: Node) -> bool:
     return node.status == "ready" and node.scheduling_eligibility != "ineligible"
+
+
+def _is_spread(algorithm: str) -> bool:
+    if algorithm not in ("binpack", "spread"):
+        raise InvalidInput("algorithm", algorithm, '"binpack" or "spread"')
+    return algorithm == "spread"
 
 
 def _drops_stopping(view: str) -> bool:

@@ -83,9 +83,12 @@ class Engine(Protocol):
         """Return how many copies fit on each row, at most *wanted*; SLOW for rows that are not decided, 0 for nodes that do not count."""
 
     def best(
-        self, ask: PreparedAsk, spread: bool, ready_only: bool, allowed: npt.NDArray[np.uint8] | None, order: npt.NDArray[np.uint32]
+        self, ask: PreparedAsk, spread: bool, ready_only: bool, allowed: npt.NDArray[np.uint8] | None, order: npt.NDArray[np.uint32], step: float
     ) -> tuple[int, list[int]]:
-        """Return the best row among those that surely fit (or -1), and the rows that are not decided. Equal scores: the lowest in *order*."""
+        """Return the best row among those that surely fit (or -1), and the rows that are not decided. Equal scores: the lowest in *order*.
+
+        With a *step* above 0 scores are equal whose quotients by it have one whole part.
+        """
 
     def score(self, row: int, ask: PreparedAsk, spread: bool) -> float | None:
         """Return how good the row would look with the ask, 0 to 18, or None if only the allocations know."""

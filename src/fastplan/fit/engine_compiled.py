@@ -126,9 +126,9 @@ class CompiledEngine:
         return copies
 
     def best(
-        self, ask: PreparedAsk, spread: bool, ready_only: bool, allowed: npt.NDArray[np.uint8] | None, order: npt.NDArray[np.uint32]
+        self, ask: PreparedAsk, spread: bool, ready_only: bool, allowed: npt.NDArray[np.uint8] | None, order: npt.NDArray[np.uint32], step: float
     ) -> tuple[int, list[int]]:
-        return best_row(self.table, compiled_ask(ask), self._rules, spread, ready_only, allowed, order)
+        return best_row(self.table, compiled_ask(ask), self._rules, spread, ready_only, allowed, order, step)
 
     def score(self, row: int, ask: PreparedAsk, spread: bool) -> float | None:
         return score_one(self.table, row, compiled_ask(ask), self._rules, spread)

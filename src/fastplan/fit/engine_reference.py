@@ -70,7 +70,7 @@ class ReferenceEngine:
         return np.where(self._candidates(ready_only), SLOW, 0).astype(np.int64)
 
     def best(
-        self, ask: PreparedAsk, spread: bool, ready_only: bool, allowed: npt.NDArray[np.uint8] | None, order: npt.NDArray[np.uint32]
+        self, ask: PreparedAsk, spread: bool, ready_only: bool, allowed: npt.NDArray[np.uint8] | None, order: npt.NDArray[np.uint32], step: float
     ) -> tuple[int, list[int]]:
         candidates = self._candidates(ready_only)
         if allowed is not None:

@@ -8,8 +8,11 @@ import numpy
 from numpy.typing import NDArray
 
 from fastplan.fit import FitChecker
+from fastplan.fit.asks import PreparedAsk
+from fastplan.fit.encode import KIND_DEVICE, KIND_SHIFT, SUBJECT_SHIFT
 from fastplan.replay.shapes import GROUP, TaskShape
-from fastplan.state.resource_shapes import ResourceShape
+from fastplan.state.resource_shapes import ResourceShape, shape_of
+from fastplan.structs import AllocatedResources
 
 
 class ShapeAsks:
@@ -21,9 +24,7 @@ class ShapeAsks:
         self.asks = [empty.prepare((job, GROUP)) for job in shape.asks()]
         self.plain = not (shape.cores or shape.gpus or shape.static_ports or shape.dynamic_ports)
         """Whether a copy claims nothing that only one can hold: then all copies hold the same."""
-        self.plain_shape: ResourceShape | None = None
-        """What every copy holds, if `plain` and once somebody has found out."""
-        self._shapes: dict[ResourceShape, ResourceShape] = {}
+        self._shapes: dict[tuple[object, ...], ResourceShape] = {}
         self.never_fits = "" if any(empty.mask(ask).any() for ask in self.asks) else self._lacking(empty)
         """What is lacking even on the empty cluster, on most nodes; empty if a copy fits somewhere."""
 
@@ -34,9 +35,23 @@ class ShapeAsks:
         fits: NDArray[numpy.bool_] = numpy.logical_or.reduce([checker.mask(ask) for ask in self.asks])
         return fits.astype(numpy.int64)
 
-    def same_shape(self, shape: ResourceShape) -> ResourceShape:
-        """Return the one object that stands for all shapes equal to *shape*."""
-        return self._shapes.setdefault(shape, shape)
+    def shape_of(self, ask: PreparedAsk, chosen: PreparedAsk) -> tuple[ResourceShape, NDArray[numpy.uint64]]:
+        """Return shape and claims, uint64 in slot order, of what *ask*, one of `asks`, was given on a node, as `FitChecker.choose` says.
+
+        Without ports, what a copy is given follows from the amounts and the kinds of its devices: then the shape is known from an earlier one.
+        """
+        numbers = chosen.numbers
+        claims = numpy.frombuffer(numbers.claims, numpy.uint64)
+        if self.shape.static_ports or self.shape.dynamic_ports:
+            shape, claims = shape_of(_resources(chosen))
+            return self._shapes.setdefault((shape,), shape), claims
+        kinds = (claims >> SUBJECT_SHIFT)[claims >> KIND_SHIFT == KIND_DEVICE]
+        key = (id(ask), numbers.cpu_mhz, numbers.memory_mib, numbers.memory_max_mib, numbers.disk_mib, kinds.tobytes())
+        known = self._shapes.get(key)
+        if known is None:
+            shape, _ = shape_of(_resources(chosen))
+            known = self._shapes[key] = self._shapes.setdefault((shape,), shape)
+        return known, claims
 
     def _lacking(self, empty: FitChecker) -> str:
         """Return the dimension that fails first on most nodes. With several asks a node lacks what the last of them says."""
@@ -47,3 +62,9 @@ class ShapeAsks:
                     first[node.node_id] = node.failing[0].dimension
         counts = Counter(first.values())
         return min(counts, key=lambda dimension: (-counts[dimension], dimension)) if counts else "nodes"
+
+
+def _resources(chosen: PreparedAsk) -> AllocatedResources:
+    resources = chosen.allocs[0].allocated_resources
+    assert resources is not None
+    return resources

@@ -117,26 +117,36 @@ class Cluster:
             if isinstance(result, Refused):
                 raise StateError(f"the state machine refuses an entry of the replay: {result.refused}")
 
-    async def submit(self, plan: ColumnarPlan) -> PlanResult:
-        """Verify and commit a plan. Raises PlanError, and StorageFailed where the disk fails or is nearly full."""
-        assert self._endpoint is not None
-        answer = asyncio.ensure_future(self._endpoint.submit(plan))
+    async def submit(self, plans: Sequence[ColumnarPlan]) -> list[tuple[PlanResult, float]]:
+        """Verify and commit plans. Returns for each its result and how many seconds that took.
+
+        Raises PlanError, and StorageFailed where the disk fails or is nearly full.
+        """
+        answers = [asyncio.ensure_future(self._submit(plan)) for plan in plans]
+        missing = set(answers)
         for patience_s in (_UNWELL_S, _ANSWER_S):
-            await asyncio.wait({answer}, timeout=patience_s)
-            if answer.done():
+            _, missing = await asyncio.wait(answers, timeout=patience_s)
+            if not missing:
                 break
             if self._log.status().health:
                 # The applier waits for a log that has no room for as long as it takes; a replay does not.
                 break
-        if not answer.done():
-            answer.cancel()
+        if missing:
+            for answer in missing:
+                answer.cancel()
+            await asyncio.wait(answers)
             raise StorageFailed(self._trouble())
         try:
-            result: PlanResult = answer.result()
+            return await asyncio.gather(*answers)
         except QueueDisabled as problem:
             # The applier ends with a log that has failed.
             raise StorageFailed(self._trouble()) from problem
-        return result
+
+    async def _submit(self, plan: ColumnarPlan) -> tuple[PlanResult, float]:
+        assert self._endpoint is not None
+        start_s = self.clock.monotonic_s()
+        result: PlanResult = await self._endpoint.submit(plan)
+        return result, self.clock.monotonic_s() - start_s
 
     def _trouble(self) -> str:
         return "; ".join(self._log.status().health) or f"{self.directory}: the log takes no more plans"

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ START_NS: Final = 1_700_000_000 * 10**9
 """The wall clock when a trace begins, in Unix nanoseconds."""
 
 WINDOW_EVENTS: Final = 128
+TURN_TASKS: Final = 8
+"""Tasks that a worker plans in one go, one after the other; it then waits for the answers."""
 NODES_AT_ONCE: Final = 256
 """Nodes that one entry of the log writes."""
 
@@ -215,8 +217,10 @@ class Driver:
         return [task for task in tasks.tolist() if self._fates[task] <= Fate.PENDING]
 
     def _register(self, tasks: Iterable[int]) -> list[tuple[codec.Command, int]]:
-        """Let tasks arrive that have not yet. Returns what is to be written of them: job and evaluation, each stamped with its own time."""
-        entries: list[tuple[codec.Command, int]] = []
+        """Let tasks arrive that have not yet. Returns what is to be written of them: jobs and evaluations in one entry, with the time of the first."""
+        jobs: list[codec.Single] = []
+        evals: list[dict[str, Any]] = []
+        time_ns = 0
         for task in tasks:
             if self._fates[task] is not Fate.UNSEEN:
                 continue
@@ -228,9 +232,13 @@ class Driver:
                 self._note_never_fitting(task)
             else:
                 self._open[task] = list(range(count))
+            time_ns = time_ns or START_NS + int(self._tasks.arrivals_ns[task])
             job = asks.shape.job(self._tasks.names[task], self._workload.name, count)
-            entries.append((codec.Batch([codec.UpsertJob(job), codec.UpsertEvals([self._evaluation(task)])]), START_NS + int(self._tasks.arrivals_ns[task])))
-        return entries
+            jobs.append(codec.UpsertJob(job))
+            evals.append(self._evaluation(task))
+        if not evals:
+            return []
+        return [(codec.Batch([*jobs, codec.UpsertEvals(evals)]), time_ns)]
 
     def _note_never_fitting(self, task: int) -> None:
         count = self._counts[task]
@@ -332,60 +340,87 @@ class Driver:
     async def _serve_all(self, tasks: Sequence[int], floor: int) -> None:
         """Have the workers place tasks, in parallel. *floor*: index of a snapshot on which they are known to fit."""
         queue = deque(tasks)
-
-        async def work(worker: Worker) -> None:
-            while queue and not self._stopping:
-                await self._serve(worker, queue.popleft(), floor)
-
         # Whoever had no turn last time begins.
         workers = self._workers[self._turn :] + self._workers[: self._turn]
         busy = workers[: len(tasks)]
         self._turn = (self._turn + len(busy)) % len(workers)
+        most = min(-(-len(tasks) // max(len(busy), 1)), TURN_TASKS)
+
+        async def work(worker: Worker) -> None:
+            while queue and not self._stopping:
+                await self._serve(worker, self._next_turn(queue, most), floor)
+
         for outcome in await asyncio.gather(*map(work, busy), return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _serve(self, worker: Worker, task: int, floor: int) -> None:
-        """Have a worker place one task: until all copies are committed, or a snapshot that is fresh enough has no room."""
-        asks = self._asks[task]
-        job = self._cluster.state.jobs_view.get(self._workload.name, self._tasks.names[task])
+    def _next_turn(self, queue: deque[int], most: int) -> list[int]:
+        """Take from *queue* what a worker plans in one go: a few tasks, or one of many copies."""
+        turn = [queue.popleft()]
+        copies = len(self._open[turn[0]])
+        while queue and len(turn) < most and copies + len(self._open[queue[0]]) <= TURN_TASKS:
+            turn.append(queue.popleft())
+            copies += len(self._open[turn[-1]])
+        return turn
+
+    async def _serve(self, worker: Worker, tasks: Sequence[int], floor: int) -> None:
+        """Have a worker place tasks: each until all its copies are committed, or a snapshot that is fresh enough has no room."""
+        loop = asyncio.get_running_loop()
+        tickets = {task: self._ticket(task) for task in tasks}
+        try:
+            while (tickets := {task: ticket for task, ticket in tickets.items() if ticket.copies}) and not self._stopping:
+                attempts = await loop.run_in_executor(self._pool, worker.plan, list(tickets.values()))
+                plans = {task: attempt.plan for task, attempt in zip(tickets, attempts, strict=True) if attempt.plan is not None}
+                stuck = [(task, attempt.snapshot_index) for task, attempt in zip(tickets, attempts, strict=True) if attempt.plan is None]
+                refused = await self._submit(plans) if plans else {}
+                if stuck or refused:
+                    worker.forget()
+                for task, index in stuck:
+                    if index >= floor:
+                        del tickets[task]
+                for task in plans:
+                    ticket = tickets[task]
+                    tickets[task] = ticket._replace(copies=self._open[task], attempt=ticket.attempt + 1, refused=refused.get(task, ()))
+        finally:
+            for task in tasks:
+                self._cluster.evaluations.settle(self._eval_id(task), self._token(task))
+
+    def _ticket(self, task: int) -> Ticket:
+        """Deliver the evaluation of a task to a worker."""
+        name = self._tasks.names[task]
+        job = self._cluster.state.jobs_view.get(self._workload.name, name)
         assert job is not None
         eval_id = self._eval_id(task)
-        token = self._cluster.evaluations.deliver(eval_id, self._draw(16, "token", eval_id).hex())
-        ids = self._draw(16 * self._counts[task], "alloc", self._tasks.names[task])
-        loop = asyncio.get_running_loop()
-        try:
-            while len(self._open[task]) and not self._stopping:
-                ticket = Ticket(asks, job, eval_id, token, self._open[task], ids)
-                plan = await loop.run_in_executor(self._pool, worker.plan, ticket)
-                if plan is not None:
-                    await self._submit(worker, task, plan)
-                elif worker.index >= floor:
-                    return
-                else:
-                    worker.forget()
-        finally:
-            self._cluster.evaluations.settle(eval_id, token)
+        token = self._cluster.evaluations.deliver(eval_id, self._token(task))
+        return Ticket(self._asks[task], job, eval_id, token, self._open[task], self._draw(16 * self._counts[task], "alloc", name), 0, ())
 
-    async def _submit(self, worker: Worker, task: int, plan: ColumnarPlan) -> None:
-        clock = self._cluster.clock
-        start_s = clock.monotonic_s()
-        result = await self._cluster.submit(plan)
-        self._figures.commit_s.append(clock.monotonic_s() - start_s)
-        self._figures.plans += 1
-        placed = _placed(plan, result)
-        self._figures.placed += len(placed)
-        self._open[task] = [copy for copy in self._open[task] if copy not in placed]
-        if result.partial:
-            self._figures.refused_plans += 1
-            await self._cluster.state.index_reached(result.refresh_index, timeout_s=60.0)
-        if len(self._open[task]):
-            worker.forget()
+    async def _submit(self, plans: Mapping[int, ColumnarPlan]) -> dict[int, list[int]]:
+        """Submit plans by task. Returns the rows of the refused nodes of those that were not committed as a whole."""
+        results = await self._cluster.submit(list(plans.values()))
+        figures = self._figures
+        refused: dict[int, list[int]] = {}
+        refresh_index = 0
+        for (task, plan), (result, took_s) in zip(plans.items(), results, strict=True):
+            figures.commit_s.append(took_s)
+            figures.plans += 1
+            placed, refused_rows = _outcome(plan, result)
+            figures.placed += len(placed)
+            self._open[task] = [copy for copy in self._open[task] if copy not in placed] if len(placed) < len(self._open[task]) else []
+            if result.partial:
+                figures.refused_plans += 1
+                refused[task] = refused_rows
+                refresh_index = max(refresh_index, result.refresh_index)
+        if refused:
+            await self._cluster.state.index_reached(refresh_index, timeout_s=60.0)
+        return refused
 
     # --- names ------------------------------------------------------------------------------------------------------
 
     def _eval_id(self, task: int) -> str:
         return uuid_text(self._draw(16, "eval", self._tasks.names[task]))
+
+    def _token(self, task: int) -> str:
+        return self._draw(16, "token", self._eval_id(task)).hex()
 
     def _evaluation(self, task: int) -> dict[str, Any]:
         """Return the evaluation of a task, in the API's shape, with the status that says what became of it."""
@@ -407,10 +442,11 @@ class Driver:
         return evaluation
 
 
-def _placed(plan: ColumnarPlan, result: PlanResult) -> set[int]:
-    """Return the numbers of the copies that were committed."""
+def _outcome(plan: ColumnarPlan, result: PlanResult) -> tuple[set[int], list[int]]:
+    """Return the numbers of the copies that were committed, and the rows of the nodes that were refused."""
     columns = plan.columns
     if not result.partial:
-        return set(columns.name_index.tolist())
-    kept = numpy.repeat([node_id not in result.refused for node_id in columns.node_ids], numpy.diff(columns.place_offsets))
-    return set(columns.name_index[kept].tolist())
+        return set(columns.name_index.tolist()), []
+    is_refused = numpy.array([node_id in result.refused for node_id in columns.node_ids], numpy.bool_)
+    kept = numpy.repeat(~is_refused, numpy.diff(columns.place_offsets))
+    return set(columns.name_index[kept].tolist()), columns.node_rows[is_refused].tolist()

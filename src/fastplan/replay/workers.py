@@ -1,27 +1,35 @@
-"""Workers: each plans on a snapshot of its own, in a thread of its own, by best fit over every node."""
+"""Workers: each plans on a snapshot of its own, in a thread of its own, by best fit over every node.
+
+Many nodes are often as good as the best one, or nearly so. Workers that all took the same of them would refuse each other, so scores count in steps of
+`SCORE_STEP`, and among equal nodes each attempt of each task has an order of its own, which follows from the evaluation and the number of the attempt.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
 
-from fastplan.fit import FitChecker, UsedResources, score_fit
+from fastplan.fit import FitChecker
 from fastplan.fit.asks import PreparedAsk
 from fastplan.replay.asks import ShapeAsks
 from fastplan.replay.shapes import GROUP, uuid_text
-from fastplan.state.plan_builder import NO_CLAIMS, ColumnarPlan, PlanBuilder
-from fastplan.state.resource_shapes import ResourceShape, shape_of
+from fastplan.state.plan_builder import ColumnarPlan, PlanBuilder
 from fastplan.state.snapshot import StateSnapshot
-from fastplan.structs import AllocatedResources, Job
+from fastplan.structs import Allocation, Job
+
+SCORE_STEP: Final = 0.25
+"""Scores, which are from 0 to 18, are equal to a worker if they lie in one interval of this length."""
 
 
 class Ticket(NamedTuple):
     """What a worker is told to place: the copies of a task with these numbers, for an evaluation that it holds.
 
-    `ids`: the ids of all copies of the task, 16 bytes each, by number.
+    `ids`: the ids of all copies of the task, 16 bytes each, by number. `attempt`: how often that has been tried. `refused`: rows of the nodes that were
+    refused then, which are taken only if there are no others.
     """
 
     asks: ShapeAsks
@@ -30,43 +38,68 @@ class Ticket(NamedTuple):
     eval_token: str
     copies: Sequence[int]
     ids: bytes
+    attempt: int
+    refused: Sequence[int]
+
+    def alloc_id(self, copy: int) -> str:
+        """Return the id of a copy."""
+        return uuid_text(self.ids[16 * copy : 16 * copy + 16])
 
 
-class _Place(NamedTuple):
-    """Where a copy goes, and what it holds there."""
+class Attempt(NamedTuple):
+    """What a worker answers: a plan for as many copies as fit, None if not even one does, and the index of the snapshot that it looked at."""
 
-    node_row: int
-    shape: ResourceShape
-    claims: NDArray[numpy.uint64]
+    plan: ColumnarPlan | None
+    snapshot_index: int
+
+
+class _Choice(NamedTuple):
+    """A node, the ask that fits there, and what it would be given."""
+
+    row: int
+    ask: PreparedAsk
+    chosen: PreparedAsk
 
 
 class Worker:
-    """Plans for one ticket after the other, in one thread at a time. Workers share nothing but what never changes."""
+    """Plans for tickets, in one thread at a time. Workers share nothing but what never changes."""
 
     def __init__(self, take_snapshot: Callable[[], StateSnapshot], stale: int) -> None:
-        """*stale*: for how many plans a snapshot is kept."""
+        """*stale*: for how many plans a snapshot is kept, without regard to what has been planned on it.
+
+        With 1 all tickets of one call are planned on one new snapshot, each on top of what the worker has planned before it.
+        """
         self._take_snapshot = take_snapshot
         self._stale = stale
         self._plans_left = 0
         self._snapshot: StateSnapshot
         self._checker: FitChecker
-
-    @property
-    def index(self) -> int:
-        """The index of the snapshot that the last plan was made on."""
-        return self._snapshot.latest_index()
+        self._rows = numpy.empty(0, numpy.uint32)
 
     def forget(self) -> None:
         """Take a new snapshot for the next plan."""
         self._plans_left = 0
 
-    def plan(self, ticket: Ticket) -> ColumnarPlan | None:
-        """Return a plan for as many copies as fit on the snapshot, None if not even one does."""
-        if self._plans_left == 0:
-            self._snapshot = self._take_snapshot()
-            self._checker = self._snapshot.fit_checker()
-            self._plans_left = self._stale
-        self._plans_left -= 1
+    def plan(self, tickets: Sequence[Ticket]) -> list[Attempt]:
+        """Return one answer for each ticket."""
+        attempts = []
+        for place, ticket in enumerate(tickets):
+            if self._plans_left == 0 and (place == 0 or self._stale > 1):
+                self._look()
+            self._plans_left -= self._stale > 1
+            books = self._stale == 1 and place + 1 < len(tickets)
+            attempts.append(Attempt(self._plan(ticket, books), self._snapshot.latest_index()))
+        return attempts
+
+    def _look(self) -> None:
+        self._snapshot = self._take_snapshot()
+        self._checker = self._snapshot.fit_checker()
+        self._plans_left = self._stale if self._stale > 1 else 0
+        if len(self._rows) != self._snapshot.nodes_view.row_count:
+            self._rows = numpy.arange(self._snapshot.nodes_view.row_count, dtype=numpy.uint32)
+
+    def _plan(self, ticket: Ticket, books: bool) -> ColumnarPlan | None:
+        """Plan for one ticket. *books*: let the checker know, for the next one."""
         builder = PlanBuilder(
             self._snapshot,
             ticket.job,
@@ -75,81 +108,85 @@ class Worker:
             priority=ticket.job.priority,
             snapshot_index=self._snapshot.latest_index(),
         )
-        found = self._fill(builder, ticket) if ticket.asks.plain else self._place_one(builder, ticket)
-        return builder.build() if found else None
+        order = self._order(ticket)
+        if len(ticket.copies) > 1 and ticket.asks.plain:
+            return builder.build() if self._fill(builder, ticket, order) else None
+        choice = self._best(ticket, order)
+        if choice is None:
+            return None
+        shape, claims = ticket.asks.shape_of(choice.ask, choice.chosen)
+        copy = ticket.copies[0]
+        builder.place(choice.row, shape, GROUP, copy, claims, alloc_id=ticket.alloc_id(copy))
+        if books:
+            self._book(ticket, copy, choice)
+        return builder.build()
 
-    def _place_one(self, builder: PlanBuilder, ticket: Ticket) -> bool:
-        """Place the first copy where it scores best; return whether it fits anywhere."""
-        place = self._best_place(ticket.asks)
-        if place is None:
-            return False
-        _put(builder, ticket, ticket.copies[0], place)
-        return True
+    def _order(self, ticket: Ticket) -> NDArray[numpy.uint32]:
+        """Return a permutation of the numbers below 2**32, cut to the rows: which of equally good nodes this attempt takes."""
+        digest = hashlib.blake2b(f"{ticket.eval_id} {ticket.attempt}".encode(), digest_size=8).digest()
+        factor, start = numpy.frombuffer(digest, numpy.uint32)
+        # An odd factor maps the numbers below 2**32 one to one.
+        order: NDArray[numpy.uint32] = self._rows * (factor | numpy.uint32(1)) + start
+        return order
 
-    def _best_place(self, asks: ShapeAsks) -> _Place | None:
-        places = [place for ask in asks.asks if (place := self._place_for(asks, ask)) is not None]
-        if len(places) < 2:
-            return places[0] if places else None
-        return max(places, key=lambda place: (self._score(place), -place.node_row))
+    def _best(self, ticket: Ticket, order: NDArray[numpy.uint32]) -> _Choice | None:
+        """Return the best node for one copy, its ports, cores and GPUs chosen; None if there is none."""
+        if ticket.refused:
+            allowed = numpy.ones(len(order), numpy.bool_)
+            allowed[list(ticket.refused)] = False
+            choice = self._best_of(ticket.asks, order, allowed)
+            if choice is not None:
+                return choice
+        return self._best_of(ticket.asks, order, None)
 
-    def _place_for(self, asks: ShapeAsks, ask: PreparedAsk) -> _Place | None:
-        """Return the place with the best score for one ask, its ports, cores and GPUs chosen."""
-        allowed: NDArray[numpy.bool_] | None = None
-        while (row := self._checker.best_node(ask, allowed=allowed)) >= 0:
-            node_id = self._snapshot.node_id(row)
-            assert node_id is not None
-            resources = self._checker.assign(node_id, ask)
-            if resources is not None:
-                shape, claims = shape_of(AllocatedResources.from_api(resources))
-                return _Place(row, asks.same_shape(shape), claims)
+    def _best_of(self, asks: ShapeAsks, order: NDArray[numpy.uint32], allowed: NDArray[numpy.bool_] | None) -> _Choice | None:
+        choices = [choice for ask in asks.asks if (choice := self._best_for(ask, order, allowed)) is not None]
+        if len(choices) < 2:
+            return choices[0] if choices else None
+        return max(choices, key=lambda choice: (self._checker.score(choice.row, choice.ask) // SCORE_STEP, -int(order[choice.row])))
+
+    def _best_for(self, ask: PreparedAsk, order: NDArray[numpy.uint32], allowed: NDArray[numpy.bool_] | None) -> _Choice | None:
+        while (row := self._checker.best_node(ask, allowed=allowed, score_step=SCORE_STEP, permutation=order)) >= 0:
+            chosen = self._checker.choose(row, ask)
+            if chosen is not None:
+                return _Choice(row, ask, chosen)
             # There is room, but what is free does not go together: the next best.
-            if allowed is None:
-                allowed = numpy.ones(len(self._checker.node_ids), numpy.bool_)
+            allowed = numpy.ones(len(order), numpy.bool_) if allowed is None else allowed.copy()
             allowed[row] = False
         return None
 
-    def _score(self, place: _Place) -> float:
-        node = self._snapshot.node_record(place.node_row)
-        assert node is not None
-        used = self._snapshot.node_used(node.id)
-        assert used is not None
-        return score_fit(node, UsedResources(used.cpu_mhz + place.shape.cpu_mhz, used.memory_mib + place.shape.memory_mib))
+    def _book(self, ticket: Ticket, copy: int, choice: _Choice) -> None:
+        node_id = self._snapshot.node_id(choice.row)
+        assert node_id is not None
+        resources = choice.chosen.allocs[0].allocated_resources
+        self._checker.add([Allocation(id=ticket.alloc_id(copy), node_id=node_id, allocated_resources=resources)])
 
-    def _fill(self, builder: PlanBuilder, ticket: Ticket) -> bool:
-        """Place copies that all hold the same, one after the other where the next one scores best; return whether any fits.
+    def _fill(self, builder: PlanBuilder, ticket: Ticket, order: NDArray[numpy.uint32]) -> bool:
+        """Place copies that all hold the same, as many as possible on one node after the other; return whether any fits.
 
-        A node scores higher with every copy and the others do not change, so the best node is the best until it is full.
+        The best node is the one that has the least room for further copies when it holds all it can: so a job takes nodes whole where it can, of
+        which any will do, and tops up those that others have begun.
         """
         (ask,) = ticket.asks.asks
-        checker, copies = self._checker, ticket.copies
-        row = checker.best_node(ask)
-        if row < 0:
-            return False
-        shape = self._plain_shape(ticket.asks, ask, row)
-        if len(copies) == 1:
-            _put(builder, ticket, copies[0], _Place(row, shape, NO_CLAIMS))
-            return True
-        headroom = checker.headroom(ask)
-        allowed = headroom > 0
+        headroom = self._checker.headroom(ask)
+        chosen: PreparedAsk | None = None
+        left = headroom.copy()
+        left[list(ticket.refused)] = 0
+        if not left.any():
+            left = headroom
         placed = 0
-        while row >= 0 and placed < len(copies):
-            here = copies[placed : placed + int(headroom[row])]
-            for copy in here:
-                _put(builder, ticket, copy, _Place(row, shape, NO_CLAIMS))
-            placed += len(here)
-            allowed[row] = False
-            row = checker.best_node(ask, allowed=allowed)
-        return True
-
-    def _plain_shape(self, asks: ShapeAsks, ask: PreparedAsk, row: int) -> ResourceShape:
-        if asks.plain_shape is None:
-            node_id = self._snapshot.node_id(row)
-            assert node_id is not None
-            resources = self._checker.assign(node_id, ask)
-            assert resources is not None
-            asks.plain_shape = asks.same_shape(shape_of(AllocatedResources.from_api(resources))[0])
-        return asks.plain_shape
-
-
-def _put(builder: PlanBuilder, ticket: Ticket, copy: int, place: _Place) -> None:
-    builder.place(place.node_row, place.shape, GROUP, copy, place.claims, alloc_id=uuid_text(ticket.ids[16 * copy : 16 * copy + 16]))
+        while placed < len(ticket.copies):
+            open_rows = numpy.flatnonzero(left)
+            if not len(open_rows):
+                break
+            rest = left[open_rows] - numpy.minimum(left[open_rows], len(ticket.copies) - placed)
+            tightest = open_rows[rest == rest.min()]
+            row = int(tightest[order[tightest].argmin()])
+            chosen = chosen or self._checker.choose(row, ask)
+            assert chosen is not None
+            shape, claims = ticket.asks.shape_of(ask, chosen)
+            for copy in ticket.copies[placed : placed + int(left[row])]:
+                builder.place(row, shape, GROUP, copy, claims, alloc_id=ticket.alloc_id(copy))
+            placed += min(int(left[row]), len(ticket.copies) - placed)
+            left[row] = 0
+        return placed > 0

@@ -12,7 +12,6 @@ Records with the same keys share that knowledge.
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 import types
@@ -105,11 +104,14 @@ class Record(msgspec.Struct, kw_only=True, rename=api_name):
 
     def copy(self) -> Self:
         """Return a deep copy: no change of the one ever shows in the other."""
-        twin = copy.copy(self)
+        twin: Self = self.__copy__()  # type: ignore[attr-defined]  # every Struct has it
         for name, duplicate in schema_of(type(self)).containers:
             value = getattr(self, name)
-            if value is not None:
+            if value:
                 setattr(twin, name, duplicate(value))
+            elif type(value) is list or type(value) is dict:
+                # Most are empty.
+                setattr(twin, name, type(value)())
         return twin
 
     def is_given(self, name: str) -> bool:

@@ -165,13 +165,13 @@ class StateStore(AllocWriter):
     def touch_evals(self, touched: Iterable[tuple[int, str]]) -> None:
         """Set the modify indexes, given with their ids, of evaluations that exist: plans of them were committed (plan-apply 6.10 step 5)."""
         evals = self._evals
-        index = 0
-        for index, eval_id in touched:  # noqa: B007  # the last index is the table's
-            twin = evals[eval_id].__copy__()
-            twin.modify_index = index
+        last = 0
+        for index, eval_id in touched:
+            twin = copy.copy(evals[eval_id])
+            twin.modify_index = last = index
             evals.set(eval_id, twin)
-        if index:
-            self.touch(index, "evals")
+        if last:
+            self.touch(last, "evals")
 
     def put_eval(self, evaluation: Evaluation) -> None:
         """Write an evaluation as it is, outside of the log: for loaders. It is kept."""

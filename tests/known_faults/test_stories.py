@@ -29,7 +29,7 @@ def with_address(node_id: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_6_a_negative_amount_makes_no_room() -> None:
-    full = {"nodes": [node("F", 1000)], "jobs": [JOB], "allocs": [alloc("a", 1000, NodeID="F", Job=JOB)], "indexes": {"nodes": 1, "allocs": 1}}
+    full: dict[str, Any] = {"nodes": [node("F", 1000)], "jobs": [JOB], "allocs": [alloc("a", 1000, NodeID="F", Job=JOB)], "indexes": {"nodes": 1, "allocs": 1}}
     snapshot = StateStore.from_dump(full).snapshot()
     result = evaluate_plan(snapshot, Plan.from_api({"Job": JOB, "NodeAllocation": {"F": [alloc("b", -500), alloc("c", 500)]}}))
     assert result.reasons["F"].startswith("invalid input: ")

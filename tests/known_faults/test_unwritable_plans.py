@@ -15,7 +15,7 @@ HALF = "\ud800"
 
 def changed_plan(site: Site, kind: str) -> Plan:
     plan = site.plan({"F": [alloc("a", 10)]})
-    (one,) = plan.node_allocation["F"] or ()
+    one = (plan.node_allocation["F"] or [])[0]
     if kind == "id":
         one.id = HALF
     elif kind == "group":

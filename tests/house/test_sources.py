@@ -74,8 +74,9 @@ def test_locks_hold_what_the_project_asks_for():
     locks = {path.stem: path.read_text() for path in (PROJECT / "requirements").glob("*.txt")}
     assert set(locks) == {"build", "dev", "runtime", "test"}
     wanted = {"runtime": project["project"]["dependencies"]}
-    wanted |= {name: [entry for entry in entries if isinstance(entry, str)] for name, entries in project["dependency-groups"].items() if name != "lint"}
-    wanted["dev"] += project["dependency-groups"]["lint"]
+    groups = {name: [entry for entry in entries if isinstance(entry, str)] for name, entries in project["dependency-groups"].items()}
+    groups["dev"] += groups.pop("lint") + groups.pop("fuzz")
+    wanted |= groups
     for lock, requirements in wanted.items():
         for requirement in requirements:
             name = re.match(r"[\w-]+", requirement)

@@ -25,6 +25,7 @@ from fastplan.replay.openb import read_openb
 from fastplan.replay.report import TIMED_FIGURES, Figures
 from fastplan.replay.session import ReplaySettings, replay
 from fastplan.replication.local import LocalReplicator
+from fastplan.state import StateStore
 from fastplan.structs import Allocation
 from tests.replay.traces import mixed_trace, node_line, pod_line, workload, write_trace
 from tests.shared_data import IMPORT_ROOT, shared_path
@@ -160,6 +161,11 @@ def test_both_rule_sets_come_to_a_good_end(mixed, rules):
 def test_c2m_is_one_plan_a_job():
     figures = replay(c2m(10, 5_500, seed=0), ReplaySettings(workers=1))
     assert (figures.placed, figures.plans, figures.waiting, figures.refused_plans) == (5_500, 6, 0, 0)
+    found = figures.to_json()
+    # The first blocks of the columns are shared by few here.
+    assert 40 < found["bytes_per_alloc"] < 2_000
+    # Six jobs and six evaluations of some kilobytes.
+    assert 1 < found["record_bytes_per_alloc"] < 20
     assert (figures.over_committed_nodes, figures.restart_equal) == (0, True)
 
 
@@ -323,6 +329,22 @@ def test_the_audit_sees_a_node_that_was_over_committed_for_a_moment(tmp_path):
     # As if the first one had ended one index after the second began.
     store.update_allocs_from_client(second.create_index + 1, [Allocation(id=first.id, client_status="complete")])
     assert over_committed_nodes(store) == [first.node_id]
+
+
+def test_the_audit_sees_what_is_held_twice_or_does_not_exist(tmp_path):
+    """Amounts are fine; the second allocation is given the GPU of the first, then one that the node does not have, then a core."""
+    trace = workload(tmp_path, [node_line("n", 64000, 262144, 2, "T4")], [pod_line("a", 0, 9, gpus=1), pod_line("b", 1, 8, gpus=1)])
+    replay(trace, ReplaySettings(workers=1, data_dir=tmp_path / "log"))
+    whole = dump(tmp_path / "log")
+    for alloc in whole["allocs"]:
+        alloc["ClientStatus"] = "running"
+    device = whole["allocs"][1]["AllocatedResources"]["Tasks"]["task"]["Devices"][0]
+    cpu = whole["allocs"][1]["AllocatedResources"]["Tasks"]["task"]["Cpu"]
+    (other,) = whole["allocs"][0]["AllocatedResources"]["Tasks"]["task"]["Devices"][0]["DeviceIDs"]
+    (own,) = device["DeviceIDs"]
+    for ids, cores, wrong in (([own], [], False), ([other], [], True), (["none"], [], True), ([own], [0], True)):
+        device["DeviceIDs"], cpu["ReservedCores"] = ids, cores
+        assert over_committed_nodes(StateStore.from_dump(whole)) == ([trace.nodes[0].id] if wrong else [])
 
 
 def test_the_comparison_names_the_table_that_differs(tmp_path):

@@ -1,58 +1,112 @@
 """Two checks from scratch, after a replay: was any node ever over-committed, and does a restart give the same state?
 
-Neither trusts the sums that the state keeps: the first adds up records with the reference, the second opens the log again.
+Neither trusts the sums that the state keeps: the first adds up what each allocation holds, the second opens the log again.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
-from fastplan.errors import InvalidInput
-from fastplan.fit import allocs_fit
+from fastplan.fit.demand import totals_of
+from fastplan.fit.encode import CLAIM_FLAG_BITS, KIND_CORE, KIND_PORT, read_claim
+from fastplan.fit.supply import NodeSupply, supply_of
 from fastplan.fsm import StateMachine
+from fastplan.state.alloc_records import NO_ROW, AllocFields
 from fastplan.state.snapshot import StateReader
-from fastplan.structs import Allocation, Node
+from fastplan.state.statuses import CLIENT_NUMBERS
+from fastplan.structs import Allocation
+from fastplan.structs.alloc import CLIENT_TERMINAL_STATUSES
+from fastplan.structs.canonical import canonical_node
 
 
 def over_committed_nodes(state: StateReader) -> list[str]:
     """Return the ids of the nodes on which, at any index of the log, the running allocations needed more than the node has; ascending.
 
-    An allocation runs from the index that created it to the index at which its client said that it has ended. Only the moments before an
-    end and the last one are looked at: between them the load only grows.
+    An allocation runs from the index that created it to the index at which its client said that it has ended. Looked at is every index at which a
+    node gained an allocation: amounts are summed up anew, and each port, core and device instance must exist and have no other holder.
     """
-    return [node.id for node in state.nodes() if any(not _fits(node, allocs) for allocs in _peaks(state.allocs_by_node(node.id)))]
+    allocs = _Allocs(state)
+    return [node.id for node in state.nodes() if _is_over_committed(supply_of(canonical_node(node)), allocs.on_node(node.id))]
 
 
-def _fits(node: Node, allocs: list[Allocation]) -> bool:
-    try:
-        return allocs_fit(node, allocs).fit
-    except InvalidInput:
-        return False
+_ENDED: Final = frozenset(CLIENT_NUMBERS[status] for status in CLIENT_TERMINAL_STATUSES)
 
 
-def _peaks(allocs: list[Allocation]) -> Iterator[list[Allocation]]:
-    """Yield what ran on a node at each moment at which its load was about to fall, and what runs at last, as records that count."""
-    steps = [(alloc.create_index, 0, number) for number, alloc in enumerate(allocs)]
-    steps += [(alloc.modify_index, 1, number) for number, alloc in enumerate(allocs) if alloc.is_client_terminal]
-    for alloc in allocs:
-        if alloc.is_client_terminal:
-            alloc.client_status = "running"
-    running: dict[int, Allocation] = {}
-    grew = False
+class _Need(NamedTuple):
+    """What an allocation holds and when: from `start` to `end`, indexes; what still runs has no end."""
+
+    start: int
+    end: int | None
+    amounts: tuple[int, int, int]
+    """MHz, MiB of memory and of disk."""
+    claims: Sequence[int]
+
+
+class _Allocs:
+    """The allocations of a state as needs. Those of one shape have the same amounts, which are read from its record once."""
+
+    def __init__(self, state: StateReader) -> None:
+        self._state = state
+        self._amounts: dict[int, tuple[int, int, int]] = {}
+
+    def on_node(self, node_id: str) -> list[_Need]:
+        """Return the allocations that name a node."""
+        view = self._state.allocs_view
+        needs = []
+        for row in view.rows_of_node(view.node_ref(node_id), -1):
+            fields = AllocFields(*view.fields(row))
+            end = fields.modify_index if fields.client in _ENDED else None
+            needs.append(_Need(fields.create_index, end, self._amounts_of(row, fields), fields.claims))
+        return needs
+
+    def _amounts_of(self, row: int, fields: AllocFields) -> tuple[int, int, int]:
+        amounts = self._amounts.get(fields.shape_row)
+        if amounts is None:
+            totals = totals_of(self._state.alloc_at(row))
+            amounts = (totals.cpu_mhz, totals.memory_mib, totals.disk_mib)
+            if not fields.irregular and fields.extra == NO_ROW:
+                self._amounts[fields.shape_row] = amounts
+        return amounts
+
+
+def _is_over_committed(supply: NodeSupply, needs: Sequence[_Need]) -> bool:
+    steps = [(need.start, 1, number) for number, need in enumerate(needs)]
     # At one index allocations end before others start: the log has no entry that does both here, and a stop would free the room.
-    for _, is_end, number in sorted(steps, key=lambda step: (step[0], -step[1])):
-        if is_end:
-            if grew:
-                yield list(running.values())
-            grew = False
-            running.pop(number, None)
-        else:
-            running[number] = allocs[number]
-            grew = True
-    if grew:
-        yield list(running.values())
+    steps += [(need.end, 0, number) for number, need in enumerate(needs) if need.end is not None]
+    has = (supply.cpu_mhz, supply.memory_mib, supply.disk_mib)
+    held: set[int] = set()
+    used = (0, 0, 0)
+    running = 0
+    for _, starts, number in sorted(steps):
+        need = needs[number]
+        if not starts:
+            used = (used[0] - need.amounts[0], used[1] - need.amounts[1], used[2] - need.amounts[2])
+            running -= 1
+            held.difference_update(claim >> CLAIM_FLAG_BITS for claim in need.claims)
+            continue
+        used = (used[0] + need.amounts[0], used[1] + need.amounts[1], used[2] + need.amounts[2])
+        running += 1
+        if used[0] > has[0] or used[1] > has[1] or used[2] > has[2] or (supply.max_allocs and running > supply.max_allocs):
+            return True
+        for claim in need.claims:
+            thing = claim >> CLAIM_FLAG_BITS
+            if thing in held or not _exists(supply, claim):
+                return True
+            held.add(thing)
+    return False
+
+
+def _exists(supply: NodeSupply, claim: int) -> bool:
+    """Return whether a node has a port, a core or a device instance and gives it away."""
+    found = read_claim(claim)
+    if isinstance(found.subject, tuple):
+        return found.value in supply.devices.get(found.subject, ())
+    if found.kind == KIND_CORE:
+        return found.value in supply.cores
+    assert isinstance(found.value, int)
+    return found.kind == KIND_PORT and not any(first <= found.value <= last for first, last in supply.ports.reserved.get(found.subject, ()))
 
 
 def restart_differences(before: StateMachine, after: StateMachine) -> list[str]:

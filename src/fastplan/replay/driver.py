@@ -43,8 +43,8 @@ START_NS: Final = 1_700_000_000 * 10**9
 """The wall clock when a trace begins, in Unix nanoseconds."""
 
 WINDOW_EVENTS: Final = 128
-TURN_TASKS: Final = 8
-"""Tasks that a worker plans in one go, one after the other; it then waits for the answers."""
+TURN_COPIES: Final = 8
+"""Copies that a worker plans in one go, if they are of several tasks; it then waits for the answers."""
 NODES_AT_ONCE: Final = 256
 """Nodes that one entry of the log writes."""
 
@@ -339,29 +339,32 @@ class Driver:
 
     async def _serve_all(self, tasks: Sequence[int], floor: int) -> None:
         """Have the workers place tasks, in parallel. *floor*: index of a snapshot on which they are known to fit."""
-        queue = deque(tasks)
+        queue = deque(self._turns(tasks))
         # Whoever had no turn last time begins.
         workers = self._workers[self._turn :] + self._workers[: self._turn]
-        busy = workers[: len(tasks)]
+        busy = workers[: len(queue)]
         self._turn = (self._turn + len(busy)) % len(workers)
-        most = min(-(-len(tasks) // max(len(busy), 1)), TURN_TASKS)
 
         async def work(worker: Worker) -> None:
             while queue and not self._stopping:
-                await self._serve(worker, self._next_turn(queue, most), floor)
+                await self._serve(worker, queue.popleft(), floor)
 
         for outcome in await asyncio.gather(*map(work, busy), return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def _next_turn(self, queue: deque[int], most: int) -> list[int]:
-        """Take from *queue* what a worker plans in one go: a few tasks, or one of many copies."""
-        turn = [queue.popleft()]
-        copies = len(self._open[turn[0]])
-        while queue and len(turn) < most and copies + len(self._open[queue[0]]) <= TURN_TASKS:
-            turn.append(queue.popleft())
-            copies += len(self._open[turn[-1]])
-        return turn
+    def _turns(self, tasks: Sequence[int]) -> list[list[int]]:
+        """Cut tasks into what a worker plans in one go: a few of them, or one of many copies."""
+        turns: list[list[int]] = []
+        left = 0
+        for task in tasks:
+            copies = len(self._open[task])
+            if copies > left:
+                turns.append([])
+                left = TURN_COPIES
+            turns[-1].append(task)
+            left -= copies
+        return turns
 
     async def _serve(self, worker: Worker, tasks: Sequence[int], floor: int) -> None:
         """Have a worker place tasks: each until all its copies are committed, or a snapshot that is fresh enough has no room."""

@@ -7,7 +7,6 @@ import sys
 from array import array
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import numpy
@@ -18,9 +17,7 @@ from rich.text import Text
 
 _KIB: Final = 1024
 
-TIMED_FIGURES: Final = frozenset(
-    {"wall_s", "check_s", "plans_per_s", "placements_per_s", "commit_p50_ms", "commit_p99_ms", "bytes_per_alloc", "peak_rss_bytes"}
-)
+TIMED_FIGURES: Final = frozenset({"wall_s", "check_s", "plans_per_s", "placements_per_s", "commit_p50_ms", "commit_p99_ms", "peak_rss_bytes"})
 """Keys of the JSON object that depend on the machine; with one worker all others depend on the workload and the seed alone."""
 
 
@@ -53,8 +50,10 @@ class Figures:
     log_bytes: int = 0
     wall_s: float = 0.0
     check_s: float = 0.0
-    grown_bytes: int = 0
-    """How much the process grew from before the first node to after the last event."""
+    column_bytes: int = 0
+    """What the columns and indexes of allocations take at the end."""
+    record_bytes: int = 0
+    """What the records of jobs and evaluations take at the end."""
     allocs: int = 0
     """Allocations in the state at the end, ended ones included."""
     peak_rss_bytes: int = 0
@@ -101,7 +100,8 @@ class Figures:
             "placements_per_s": round(self.per_s(self.placed - self.placed_before), 1),
             "commit_p50_ms": round(self.commit_ms(50), 3),
             "commit_p99_ms": round(self.commit_ms(99), 3),
-            "bytes_per_alloc": self.grown_bytes // self.allocs if self.allocs else 0,
+            "bytes_per_alloc": self.column_bytes // self.allocs if self.allocs else 0,
+            "record_bytes_per_alloc": self.record_bytes // self.allocs if self.allocs else 0,
             "peak_rss_bytes": self.peak_rss_bytes,
         }
 
@@ -126,7 +126,8 @@ class Figures:
             ("log entries", f"{self.entries:,}"),
             ("syncs", f"{self.syncs:,}"),
             ("log on disk", _size(self.log_bytes)),
-            ("memory per allocation", f"{figures['bytes_per_alloc']:,} B" if self.allocs else "–"),
+            ("columns per allocation", f"{figures['bytes_per_alloc']:,} B" if self.allocs else "–"),
+            ("jobs and evaluations per allocation", f"{figures['record_bytes_per_alloc']:,} B" if self.allocs else "–"),
             ("peak memory", _size(self.peak_rss_bytes)),
             ("time, and that of the checks", f"{self.wall_s:.1f} s and {self.check_s:.1f} s"),
             ("over-committed nodes", f"{self.over_committed_nodes:,}"),
@@ -142,15 +143,6 @@ def _size(count: int) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= _KIB
     return f"{size:.1f} GiB"
-
-
-def resident_bytes() -> int:
-    """Return how much memory the process holds now; its peak where the system does not tell."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return peak_resident_bytes()
-    return pages * resource.getpagesize()
 
 
 def peak_resident_bytes() -> int:

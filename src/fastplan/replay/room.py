@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy
 from numpy.typing import NDArray
 
+NO_LIMIT: Final = 2**63
 Headroom = Callable[[int], NDArray[numpy.int64]]
 """Shape number → how many copies fit on each node."""
 
@@ -31,18 +33,25 @@ class Room:
         """
         total = 0
         kinds: set[tuple[int, int]] = set()
+        shapes: set[int] = set()
+        most = NO_LIMIT
         for place, (shape, copies) in enumerate(tasks):
             total += copies
-            kinds.add((shape, copies))
-            if len({shape for shape, _ in kinds}) == 1 and self.for_copies(shape) >= total:
-                continue
-            if not all(self._left_after(shape, total - copies) >= copies for shape, copies in kinds):
+            shapes.add(shape)
+            if (shape, copies) not in kinds:
+                kinds.add((shape, copies))
+                most = min(most, self._safe_total(shape, copies))
+            if total > most and (len(shapes) > 1 or self.for_copies(shape) < total):
                 return place
         return len(tasks)
 
-    def _left_after(self, shape: int, spoiled_nodes: int) -> int:
+    def _safe_total(self, shape: int, copies: int) -> int:
+        """Return how many copies there may be of all tasks, so that one of so many copies of a shape is safe; -1 if it is not even alone."""
+        if copies == 0:
+            return NO_LIMIT
         left = self._sums(shape)
-        return int(left[spoiled_nodes]) if spoiled_nodes < len(left) else 0
+        # Descending: so many nodes, less one, may be spoiled.
+        return copies + len(left) - 1 - int(numpy.searchsorted(left[::-1], copies)) if len(left) and left[0] >= copies else -1
 
     def _sums(self, shape: int) -> NDArray[numpy.int64]:
         """Return at *i* how many copies fit when the *i* nodes with the most room are spoiled."""

@@ -20,7 +20,8 @@ from fastplan.planner.rules import Rules
 from fastplan.replay.audit import over_committed_nodes, restart_differences
 from fastplan.replay.cluster import Cluster, TraceClock
 from fastplan.replay.driver import START_NS, Driver
-from fastplan.replay.report import Figures, ProgressBar, peak_resident_bytes, resident_bytes
+from fastplan.replay.memory import column_bytes, record_bytes
+from fastplan.replay.report import Figures, ProgressBar, peak_resident_bytes
 from fastplan.replay.shapes import Workload
 
 _NEW_OBJECTS: Final = 20_000
@@ -63,7 +64,7 @@ def replay(workload: Workload, settings: ReplaySettings) -> Figures:
 
 @contextlib.contextmanager
 def _quick_turns() -> Iterator[None]:
-    """Have threads take turns often: else the loop, which answers everybody, waits 5 ms whenever a worker computes in Python."""
+    """Have threads take turns often: else the loop, which answers everybody, waits up to 5 ms whenever a worker computes in Python."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
     try:
@@ -99,7 +100,6 @@ def _directory(settings: ReplaySettings) -> Iterator[Path]:
 
 async def _replay(workload: Workload, settings: ReplaySettings, directory: Path) -> Figures:
     figures = Figures(workload.unit, len(workload.nodes), workload.copies)
-    before_bytes = resident_bytes()
     cluster = Cluster(directory, rules=settings.rules, clock=TraceClock(START_NS), seed=settings.seed)
     await cluster.open()
     try:
@@ -109,9 +109,9 @@ async def _replay(workload: Workload, settings: ReplaySettings, directory: Path)
             with _stopping_on_signals(driver.stop):
                 await driver.run()
         figures.wall_s = time.monotonic() - start_s
-        figures.grown_bytes = max(resident_bytes() - before_bytes, 0)
         figures.peak_rss_bytes = peak_resident_bytes()
         figures.allocs = cluster.state.alloc_count()
+        figures.column_bytes, figures.record_bytes = column_bytes(cluster.state), record_bytes(cluster.state)
         status = cluster.status()
         figures.entries, figures.syncs = status.last_index, status.syncs
     finally:

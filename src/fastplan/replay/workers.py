@@ -1,7 +1,7 @@
 """Workers: each plans on a snapshot of its own, in a thread of its own, by best fit over every node.
 
 Many nodes are often as good as the best one, or nearly so. Workers that all took the same of them would refuse each other, so scores count in steps of
-`SCORE_STEP`, and among equal nodes each attempt of each task has an order of its own, which follows from the evaluation and the number of the attempt.
+`SCORE_STEP`, and which of equal nodes an attempt takes is drawn from the evaluation and the number of the attempt.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from fastplan.state.plan_builder import ColumnarPlan, PlanBuilder
 from fastplan.state.snapshot import StateSnapshot
 from fastplan.structs import Allocation, Job
 
-SCORE_STEP: Final = 0.25
+SCORE_STEP: Final = 0.5
 """Scores, which are from 0 to 18, are equal to a worker if they lie in one interval of this length."""
+
+REST_STEPS: Final = 8
+"""What is left on a node, after copies of a job of many have gone there, counts in steps of this part of the job."""
 
 
 class Ticket(NamedTuple):
@@ -74,7 +77,7 @@ class Worker:
         self._plans_left = 0
         self._snapshot: StateSnapshot
         self._checker: FitChecker
-        self._rows = numpy.empty(0, numpy.uint32)
+        self._orders: dict[int, NDArray[numpy.uint32]] = {}
 
     def forget(self) -> None:
         """Take a new snapshot for the next plan."""
@@ -95,8 +98,6 @@ class Worker:
         self._snapshot = self._take_snapshot()
         self._checker = self._snapshot.fit_checker()
         self._plans_left = self._stale if self._stale > 1 else 0
-        if len(self._rows) != self._snapshot.nodes_view.row_count:
-            self._rows = numpy.arange(self._snapshot.nodes_view.row_count, dtype=numpy.uint32)
 
     def _plan(self, ticket: Ticket, books: bool) -> ColumnarPlan | None:
         """Plan for one ticket. *books*: let the checker know, for the next one."""
@@ -122,11 +123,11 @@ class Worker:
         return builder.build()
 
     def _order(self, ticket: Ticket) -> NDArray[numpy.uint32]:
-        """Return a permutation of the numbers below 2**32, cut to the rows: which of equally good nodes this attempt takes."""
-        digest = hashlib.blake2b(f"{ticket.eval_id} {ticket.attempt}".encode(), digest_size=8).digest()
-        factor, start = numpy.frombuffer(digest, numpy.uint32)
-        # An odd factor maps the numbers below 2**32 one to one.
-        order: NDArray[numpy.uint32] = self._rows * (factor | numpy.uint32(1)) + start
+        """Return a permutation of the rows: which of equally good nodes this attempt takes."""
+        (number,) = hashlib.blake2b(f"{ticket.eval_id} {ticket.attempt}".encode(), digest_size=1).digest()
+        order = self._orders.get(number)
+        if order is None:
+            order = self._orders[number] = numpy.random.default_rng(number).permutation(self._snapshot.nodes_view.row_count).astype(numpy.uint32)
         return order
 
     def _best(self, ticket: Ticket, order: NDArray[numpy.uint32]) -> _Choice | None:
@@ -164,8 +165,8 @@ class Worker:
     def _fill(self, builder: PlanBuilder, ticket: Ticket, order: NDArray[numpy.uint32]) -> bool:
         """Place copies that all hold the same, as many as possible on one node after the other; return whether any fits.
 
-        The best node is the one that has the least room for further copies when it holds all it can: so a job takes nodes whole where it can, of
-        which any will do, and tops up those that others have begun.
+        The best node is the one that has the least room for further copies when it holds all it can, in steps of an eighth of what is to be placed:
+        so a job takes nodes whole where it can, of which any will do, and tops up those that others have begun.
         """
         (ask,) = ticket.asks.asks
         headroom = self._checker.headroom(ask)
@@ -175,11 +176,12 @@ class Worker:
         if not left.any():
             left = headroom
         placed = 0
+        step = max(len(ticket.copies) // REST_STEPS, 1)
         while placed < len(ticket.copies):
             open_rows = numpy.flatnonzero(left)
             if not len(open_rows):
                 break
-            rest = left[open_rows] - numpy.minimum(left[open_rows], len(ticket.copies) - placed)
+            rest = (left[open_rows] - numpy.minimum(left[open_rows], len(ticket.copies) - placed)) // step
             tightest = open_rows[rest == rest.min()]
             row = int(tightest[order[tightest].argmin()])
             chosen = chosen or self._checker.choose(row, ask)

@@ -97,7 +97,7 @@ class CommandWriter:
     def _(self, command: codec.UpsertJob) -> list[Write]:
         (job,) = self._read(Job, [command.job], "jobs")
         self._mark("job", [(job.namespace or "default", job.id)], True)
-        return [partial(self._store.upsert_job, self._index, job)]
+        return [partial(self._store.upsert_job, self._index, job, keep=True)]
 
     @_check.register
     def _(self, command: codec.DeleteJob) -> list[Write]:
@@ -110,7 +110,7 @@ class CommandWriter:
     @_check.register
     def _(self, command: codec.UpsertEvals) -> list[Write]:
         evals = self._read(Evaluation, command.evals, "evals")
-        return [partial(self._store.upsert_evals, self._index, evals)]
+        return [partial(self._store.upsert_evals, self._index, evals, keep=True)]
 
     @_check.register
     def _(self, command: codec.DeleteEvals) -> list[Write]:

@@ -42,8 +42,8 @@ from fastplan.state.statuses import CLIENT_COMPLETE
 START_NS: Final = 1_700_000_000 * 10**9
 """The wall clock when a trace begins, in Unix nanoseconds."""
 
-WINDOW_EVENTS: Final = 128
-TURN_COPIES: Final = 8
+WINDOW_EVENTS: Final = 256
+TURN_COPIES: Final = 16
 """Copies that a worker plans in one go, if they are of several tasks; it then waits for the answers."""
 NODES_AT_ONCE: Final = 256
 """Nodes that one entry of the log writes."""
@@ -96,6 +96,7 @@ class Driver:
         self._workers = [Worker(cluster.snapshot, stale) for _ in range(workers)]
         self._turn = 0
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="replay-worker")
+        self._eval_ids = [""] * len(workload.tasks)
         self._fates = [Fate.UNSEEN] * len(workload.tasks)
         # Numbers of the copies that are not placed yet, of pending and waiting tasks.
         self._open: dict[int, list[int]] = {}
@@ -370,6 +371,7 @@ class Driver:
         """Have a worker place tasks: each until all its copies are committed, or a snapshot that is fresh enough has no room."""
         loop = asyncio.get_running_loop()
         tickets = {task: self._ticket(task) for task in tasks}
+        held = [(ticket.eval_id, ticket.eval_token) for ticket in tickets.values()]
         try:
             while (tickets := {task: ticket for task, ticket in tickets.items() if ticket.copies}) and not self._stopping:
                 attempts = await loop.run_in_executor(self._pool, worker.plan, list(tickets.values()))
@@ -385,8 +387,8 @@ class Driver:
                     ticket = tickets[task]
                     tickets[task] = ticket._replace(copies=self._open[task], attempt=ticket.attempt + 1, refused=refused.get(task, ()))
         finally:
-            for task in tasks:
-                self._cluster.evaluations.settle(self._eval_id(task), self._token(task))
+            for eval_id, token in held:
+                self._cluster.evaluations.settle(eval_id, token)
 
     def _ticket(self, task: int) -> Ticket:
         """Deliver the evaluation of a task to a worker."""
@@ -394,7 +396,7 @@ class Driver:
         job = self._cluster.state.jobs_view.get(self._workload.name, name)
         assert job is not None
         eval_id = self._eval_id(task)
-        token = self._cluster.evaluations.deliver(eval_id, self._token(task))
+        token = self._cluster.evaluations.deliver(eval_id, self._draw(16, "token", eval_id).hex())
         return Ticket(self._asks[task], job, eval_id, token, self._open[task], self._draw(16 * self._counts[task], "alloc", name), 0, ())
 
     async def _submit(self, plans: Mapping[int, ColumnarPlan]) -> dict[int, list[int]]:
@@ -420,10 +422,10 @@ class Driver:
     # --- names ------------------------------------------------------------------------------------------------------
 
     def _eval_id(self, task: int) -> str:
-        return uuid_text(self._draw(16, "eval", self._tasks.names[task]))
-
-    def _token(self, task: int) -> str:
-        return self._draw(16, "token", self._eval_id(task)).hex()
+        eval_id = self._eval_ids[task]
+        if not eval_id:
+            eval_id = self._eval_ids[task] = uuid_text(self._draw(16, "eval", self._tasks.names[task]))
+        return eval_id
 
     def _evaluation(self, task: int) -> dict[str, Any]:
         """Return the evaluation of a task, in the API's shape, with the status that says what became of it."""

@@ -21,7 +21,7 @@ from fastplan.state.plan_builder import ColumnarPlan, PlanBuilder
 from fastplan.state.snapshot import StateSnapshot
 from fastplan.structs import Allocation, Job
 
-SCORE_STEP: Final = 0.5
+SCORE_STEP: Final = 1.0
 """Scores, which are from 0 to 18, are equal to a worker if they lie in one interval of this length."""
 
 REST_STEPS: Final = 8

@@ -120,13 +120,15 @@ class StateStore(AllocWriter):
 
     # --- jobs -----------------------------------------------------------------------------------------------------
 
-    def upsert_job(self, index: int, job: Job) -> int:
+    def upsert_job(self, index: int, job: Job, *, keep: bool = False) -> int:
         """Register a job and return its version row. Versions that allocations use stay, and the newest few.
+
+        *keep*: the record is nobody else's and need not be copied.
 
         `CreateIndex` of a registered job is kept, `ModifyIndex` and `JobModifyIndex` become *index*; the version number is the caller's to raise.
         """
         with self.batch():
-            twin = job.copy()
+            twin = job if keep else job.copy()
             twin.namespace = twin.namespace or "default"
             known = self.jobs_view.get(twin.namespace, twin.id)
             twin.create_index = index if known is None else known.create_index
@@ -147,11 +149,11 @@ class StateStore(AllocWriter):
 
     # --- evaluations and the rest ---------------------------------------------------------------------------------
 
-    def upsert_evals(self, index: int, evals: Iterable[Evaluation]) -> None:
-        """Write evaluations; `CreateIndex` of a stored one is kept."""
+    def upsert_evals(self, index: int, evals: Iterable[Evaluation], *, keep: bool = False) -> None:
+        """Write evaluations; `CreateIndex` of a stored one is kept. *keep*: the records are nobody else's and need not be copied."""
         with self.batch():
             for evaluation in evals:
-                twin = evaluation.copy()
+                twin = evaluation if keep else evaluation.copy()
                 known = self._evals.get(twin.id)
                 twin.create_index = index if known is None else known.create_index
                 twin.modify_index = index

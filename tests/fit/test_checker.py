@@ -281,6 +281,12 @@ def test_wrong_calls_have_clear_errors(kernels: str) -> None:
         checker.fits_rows([0, 5], plain_alloc("c"))
     with pytest.raises(InvalidInput, match="as many asks as rows"):
         checker.fits_rows([0], [plain_alloc("c"), plain_alloc("d")])
+    for rows in ([True, False], [0.0], ["n1"], [[0]], 0, [2**64]):
+        with pytest.raises(InvalidInput, match="node_rows: expected integers in one dimension"):
+            checker.fits_rows(rows, plain_alloc("c"))
+    assert checker.fits_rows([], plain_alloc("c")).tolist() == []
+    with pytest.raises(InvalidInput, match="allocs: expected an ask"):
+        checker.fits("n1", 5)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="an Allocation"):
         checker.mask("cpu")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="one of its groups"):

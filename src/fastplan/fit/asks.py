@@ -55,6 +55,8 @@ def prepare_list(asks: Ask | Sequence[Ask]) -> PreparedAsk:
     """Take one ask, or several that are to fit together, apart as one. Several have to be literal."""
     if isinstance(asks, PreparedAsk | Allocation) or is_group(asks):
         return prepare(asks)
+    if not isinstance(asks, Iterable):
+        raise InvalidInput("allocs", asks, "an ask, or a list of allocations")
     prepared = [prepare(ask) for ask in cast("Sequence[Ask]", asks)]
     if len(prepared) == 1:
         return prepared[0]

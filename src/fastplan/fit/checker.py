@@ -239,10 +239,10 @@ class FitChecker:
         """Return the verdict on each row: an int8 array of `Reason` numbers, 0 where it fits.
 
         *node_rows*: positions in `node_ids`, any integer dtype, shape (n,). *asks*: one ask for all rows, or one a row, best from `prepare_many`.
-        Rows do not see each other. Raises `StateError` for a row that does not exist and `InvalidInput` for lengths that differ. Where Nomad would
-        crash the code is `Reason.INVALID`.
+        Rows do not see each other. Raises `StateError` for a row that does not exist and `InvalidInput` for rows that are no list of integers and
+        lengths that differ. Where Nomad would crash the code is `Reason.INVALID`.
         """
-        rows = np.ascontiguousarray(node_rows, np.int64)
+        rows = _row_numbers(node_rows)
         if isinstance(asks, PreparedBatch):
             batch: PreparedAsk | PreparedBatch = asks
         elif isinstance(asks, PreparedAsk | Allocation) or is_group(asks):
@@ -379,6 +379,14 @@ class FitChecker:
                     failing = shortfalls(prepared, self._node(row), self._judge.supply(row), self._judge.others(row, prepared))
                     explanations.append(NodeExplanation(node_id, False, failing))
             return explanations
+
+
+def _row_numbers(node_rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return *node_rows* as int64. A mask, fractions and texts are refused: numpy would make row numbers of them."""
+    rows = np.asarray(node_rows)
+    if rows.ndim != 1 or (rows.dtype.kind not in "iu" and rows.size):
+        raise InvalidInput("node_rows", f"{rows.dtype} in {rows.ndim} dimensions", "integers in one dimension")
+    return np.ascontiguousarray(rows, np.int64)
 
 
 def _is_ready(node: Node) -> bool:

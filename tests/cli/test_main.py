@@ -1,5 +1,6 @@
 """What all commands share: help, version, exit codes, a clean end."""
 
+import importlib
 import subprocess
 import sys
 
@@ -70,6 +71,17 @@ def test_errors_become_one_line_and_an_exit_code(fastplan, monkeypatch, problem,
     assert outcome.code == code
     assert outcome.err.startswith("fastplan: ")
     assert outcome.err.count("\n") == 1
+
+
+def test_a_missing_extension_is_named_with_what_to_do(fastplan, monkeypatch):
+    @click.command()
+    def command():
+        importlib.import_module("fastplan.fit._nothing")
+
+    monkeypatch.setattr("fastplan.cli.check.command", command)
+    outcome = fastplan("check")
+    assert outcome.code == cli.ENVIRONMENT
+    assert outcome.err == "fastplan: the compiled module fastplan.fit._nothing is missing: build it with `make setup`\n"
 
 
 def test_a_defect_keeps_its_traceback(monkeypatch):

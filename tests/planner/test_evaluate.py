@@ -281,6 +281,19 @@ def test_p11_one_node_ends_with_an_error(evaluate: Any) -> None:
     assert result.reasons == {G: "max allocation exceeded"}
 
 
+@pytest.mark.parametrize(("failing", "refused"), [(F, G), (G, F)])
+def test_the_lowest_node_decides_all_at_once(evaluate: Any, failing: str, refused: str) -> None:
+    state = snapshot(*on(failing, alloc(id="old")), nodes=[node(failing, NodeMaxAllocs=1), node(refused)])
+    proposal = plan({failing: [alloc(id="a")], refused: [alloc(99999, id="b")]}, AllAtOnce=True)
+    if failing < refused:
+        with pytest.raises(PlanError, match=r"^plan exceeds max allocation$"):
+            evaluate(state, proposal, NOMAD)
+        assert evaluate(state, proposal, STRICT).rejected_nodes == (failing,)
+    else:
+        assert evaluate(state, proposal, NOMAD).rejected_nodes == (refused,)
+        assert evaluate(state, proposal, STRICT).rejected_nodes == (refused,)
+
+
 @BOTH
 def test_p12_everything_refused(evaluate: Any, rules: Rules) -> None:
     result = evaluate(snapshot(), plan({F: [alloc(99999)]}), rules)

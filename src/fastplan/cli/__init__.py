@@ -100,7 +100,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _complain(problem, ENVIRONMENT)
     except FastplanError as problem:
         return _complain(problem, BAD_INPUT)
-    except (OSError, ImportError, MemoryError) as problem:
+    except ImportError as problem:
+        not_built = isinstance(problem, ModuleNotFoundError) and str(problem.name).rpartition(".")[0].startswith("fastplan")
+        return _complain(f"the compiled module {problem.name} is missing: build it with `make setup`" if not_built else problem, ENVIRONMENT)
+    except (OSError, MemoryError) as problem:
         return _complain(problem, ENVIRONMENT)
     return code if isinstance(code, int) else ALL_FITS
 

@@ -36,7 +36,8 @@ def evaluate_plan(snapshot: StateReader, plan: AnyPlan, rules: Rules = Rules.STR
     *over_quota* is the quota hook (plan-apply 5.8): a plan for which it returns True is answered without looking at its nodes.
 
     Raises PlanError where the plan as a whole fails: an unknown id among its stops and preemptions (`alloc X doesn't exist`), a refusal without an index
-    to refresh to, and under `Rules.NOMAD` a node where the check ends with an error.
+    to refresh to, and under `Rules.NOMAD` a node where the check ends with an error. Raises InvalidInput for a plan that columns cannot hold: more than
+    65,536 different resource shapes, groups or notes of stops.
     """
     if REFERENCE_ONLY or not isinstance(snapshot, ColumnarState):
         return reference.evaluate_plan(snapshot, plan, rules, over_quota=over_quota)

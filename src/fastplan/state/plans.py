@@ -231,9 +231,12 @@ class Numbers(dict[Any, int]):
 
     def of(self, thing: Any) -> int:
         """Return the number of *thing*."""
-        number = self.setdefault(thing, len(self))
-        if number > NUMBER_MAX:
-            raise InvalidInput(f"plan: {self._what}", number + 1, f"at most {NUMBER_MAX + 1} different ones")
+        number = self.get(thing)
+        if number is None:
+            number = len(self)
+            if number > NUMBER_MAX:
+                raise InvalidInput(f"plan: {self._what}", number + 1, f"at most {NUMBER_MAX + 1} different ones")
+            self[thing] = number
         return number
 
 

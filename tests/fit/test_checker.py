@@ -299,6 +299,13 @@ def test_wrong_calls_have_clear_errors(kernels: str) -> None:
         FitChecker([plain_node(), plain_node()])
 
 
+def test_an_ask_with_a_negative_amount_is_limited_by_the_others(kernels: str) -> None:
+    checker = FitChecker([plain_node()])
+    ask = plain_alloc("c", cpu=-5)
+    assert checker.headroom(ask).tolist() == [10]
+    assert copies_by_trying(checker, plain_node(), ask, 100) == 10
+
+
 def test_an_unknown_kernel_name_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTPLAN_KERNELS", "fast")
     with pytest.raises(InvalidInput, match="FASTPLAN_KERNELS"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastplan.errors import InvalidInput, Reason
 from fastplan.fit import reference
-from fastplan.fit.asks import PreparedAsk, numbers_of
+from fastplan.fit.asks import PreparedAsk
 from fastplan.fit.demand import demand_of
 from fastplan.fit.encode import (
     CLAIM_EXCLUSIVE,
@@ -171,11 +171,12 @@ class Judge:
 
         most = wanted
         used = reference.check(self._node_of(row), [*others, *allocs], supply=supply).used
-        numbers = [numbers_of(alloc) for alloc in allocs]
+        # Not the encoded numbers: those of an irregular ask say nothing.
+        demands = [demand_of(alloc) for alloc in allocs if not alloc.is_client_terminal]
         for asked, free in (
-            (sum(part.cpu_mhz for part in numbers), supply.cpu_mhz - used.cpu_mhz),
-            (sum(part.memory_mib for part in numbers), supply.memory_mib - used.memory_mib),
-            (sum(part.disk_mib for part in numbers), supply.disk_mib - used.disk_mib),
+            (sum(demand.cpu_mhz for demand in demands), supply.cpu_mhz - used.cpu_mhz),
+            (sum(demand.memory_mib for demand in demands), supply.memory_mib - used.memory_mib),
+            (sum(demand.disk_mib for demand in demands), supply.disk_mib - used.disk_mib),
             (len(allocs), supply.max_allocs - len(others) - len(allocs) if supply.max_allocs else UNLIMITED),
         ):
             if asked > 0 and free < UNLIMITED:

@@ -306,6 +306,14 @@ def test_an_ask_with_a_negative_amount_is_limited_by_the_others(kernels: str) ->
     assert copies_by_trying(checker, plain_node(), ask, 100) == 10
 
 
+def test_copies_of_an_irregular_ask_on_a_huge_node_are_counted_without_making_them(kernels: str) -> None:
+    huge = plain_node()
+    assert huge.node_resources is not None
+    huge.node_resources.memory.memory_mb = huge.node_resources.disk.disk_mb = 2**62
+    # 100 MiB of memory and 10 of disk each.
+    assert int(FitChecker([huge]).headroom(plain_alloc("c", cpu=-5))[0]) == 2**62 // 100
+
+
 def test_an_unknown_kernel_name_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTPLAN_KERNELS", "fast")
     with pytest.raises(InvalidInput, match="FASTPLAN_KERNELS"):

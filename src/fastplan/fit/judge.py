@@ -162,13 +162,12 @@ class Judge:
         return len(extra)
 
     def _equal_copies(self, row: int, ask: PreparedAsk, allocs: Sequence[Allocation], wanted: int) -> int:
-        """Find the largest number of equal copies by halving; one fits."""
+        """Return how many equal copies fit; one does.
+
+        What can be held only once, two copies collide on or no number does: equal copies hold the same. So if two fit, only sums limit them.
+        """
         others = self.others(row, ask)
         supply = self.supply(row)
-
-        def fits(count: int) -> bool:
-            return reference.check(self._node_of(row), [*others, *(list(allocs) * count)], supply=supply).code is Reason.FITS
-
         most = wanted
         used = reference.check(self._node_of(row), [*others, *allocs], supply=supply).used
         # Not the encoded numbers: those of an irregular ask say nothing.
@@ -181,15 +180,9 @@ class Judge:
         ):
             if asked > 0 and free < UNLIMITED:
                 most = min(most, 1 + free // asked)
-        if not fits(min(2, most)):
+        if most < 2 or reference.check(self._node_of(row), [*others, *allocs, *allocs], supply=supply).code is not Reason.FITS:
             return 1
-        if most == wanted == UNLIMITED:
-            return UNLIMITED
-        low, high = min(2, most), most
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle - 1)
-        return low
+        return most
 
     def score(self, row: int, ask: PreparedAsk, spread: bool) -> float:
         """Return how good a row would look with the ask on it, 0 to 18 (schedulers.md 9.2); the ask fits there."""

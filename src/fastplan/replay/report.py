@@ -185,7 +185,3 @@ class ProgressBar:
     def show(self, done: int) -> None:
         """Show how far the replay is."""
         self._progress.update(self._bar, completed=done)
-
-    def relabel(self, label: str) -> None:
-        """Say what is going on now."""
-        self._progress.update(self._bar, description=label)

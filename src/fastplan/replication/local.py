@@ -147,6 +147,7 @@ class LocalReplicator:
         async with self._lifecycle:
             if self._thread is not None:
                 if self._snapshot_task is not None:
+                    # Only its end is waited for: `_snapshot_ended` has logged why it failed.
                     with contextlib.suppress(Exception):
                         await asyncio.shield(self._snapshot_task)
                 self._thread.stop()
@@ -376,6 +377,7 @@ class LocalReplicator:
     async def snapshot(self) -> int:
         """See `Replicator.snapshot`. Raises `StorageFailed` if it cannot be written; the log goes on without it."""
         while self._snapshot_task is not None:
+            # Somebody else's: `_snapshot_ended` logs a failure and puts it into `health`.
             with contextlib.suppress(Exception):
                 await asyncio.shield(self._snapshot_task)
         if self._role is not Role.LEADER:

@@ -2,6 +2,6 @@
 
 from fastplan.planner.evaluate import evaluate_node_plan, evaluate_plan
 from fastplan.planner.result import NodeVerdict, PlanResult
-from fastplan.planner.rules import Rules
+from fastplan.rules import Rules
 
 __all__ = ["NodeVerdict", "PlanResult", "Rules", "evaluate_node_plan", "evaluate_plan"]

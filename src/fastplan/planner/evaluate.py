@@ -17,7 +17,7 @@ from fastplan.planner._verify import NOMAD_RULES, STRICT_RULES, live_preemptions
 from fastplan.planner.in_flight import InFlightState
 from fastplan.planner.reference import NO_REFRESH_INDEX, OverQuota, StateReader
 from fastplan.planner.result import NOTHING, Accepted, NodeVerdict, PlanResult, refusal
-from fastplan.planner.rules import Rules
+from fastplan.rules import Rules
 from fastplan.state.plans import AnyPlan, PlanColumns
 from fastplan.state.resource_shapes import ResourceShape
 from fastplan.state.snapshot import StateReader as ColumnarState

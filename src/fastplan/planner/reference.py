@@ -14,7 +14,7 @@ from fastplan.fit.demand import AllocDemand, demand_of
 from fastplan.fit.lists import alloc_subset, remove_allocs
 from fastplan.fit.reference import check
 from fastplan.planner.result import FITS, NOTHING, Accepted, AllocMap, NodeVerdict, PlanResult, refusal
-from fastplan.planner.rules import Rules
+from fastplan.rules import Rules
 from fastplan.state.plans import AllocsByNode, AnyPlan, with_job_of
 from fastplan.structs import Allocation, Job, Node, canonical_alloc
 

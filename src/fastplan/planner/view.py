@@ -11,7 +11,7 @@ from fastplan.errors import InvalidInput, PlanError
 from fastplan.planner._overlay import Overlay, PlanView
 from fastplan.planner.evaluate import Verified, bound, verify_plan
 from fastplan.planner.reference import OverQuota
-from fastplan.planner.rules import Rules
+from fastplan.rules import Rules
 from fastplan.state import StateStore
 from fastplan.state.plans import AnyPlan, PlanColumns
 from fastplan.structs import Plan

@@ -14,7 +14,7 @@ from fastplan.fsm import Refused, StateMachine
 from fastplan.planner.applier import Applier
 from fastplan.planner.entry import EntryMaker
 from fastplan.planner.result import PlanResult
-from fastplan.planner.rules import Rules
+from fastplan.rules import Rules
 from fastplan.planner.submit import HeldEvaluations, SubmitEndpoint
 from fastplan.planner.tracker import TrackerSettings
 from fastplan.planner.view import OptimisticView

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from fastplan.errors import InvalidInput
-from fastplan.planner.rules import Rules
+from fastplan.rules import Rules
 from fastplan.replay.audit import over_committed_nodes, restart_differences
 from fastplan.replay.cluster import Cluster, TraceClock
 from fastplan.replay.driver import START_NS, Driver

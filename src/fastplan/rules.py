@@ -6,7 +6,7 @@ import enum
 
 
 class Rules(enum.Enum):
-    """By which rules a plan is verified.
+    """By which rules plans are made and verified.
 
     `NOMAD` answers exactly as Nomad does today, quirks included. `STRICT`, the default, repairs its known gaps: under it the allocations of a node that
     are terminal on neither side never need more than the node supplies, unless the node itself shrank.

@@ -5,12 +5,12 @@ import pytest
 from fastplan.cli import COMMANDS
 from tests.house.tree import imports, modules, part_of
 
-BASE = {"errors", "clock", "metrics"}
+BASE = {"errors", "clock", "metrics", "rules"}
 DATA = BASE | {"structs", "bitset", "columns"}
 FIT = DATA | {"fit"}
 STATE = FIT | {"state"}
 CODEC = STATE | {"codec"}
-ALL = CODEC | {"fsm", "replication", "planner", "replay", "benchmarks", "cli", "testing"}
+ALL = CODEC | {"fsm", "replication", "planner", "broker", "scheduler", "worker", "server", "replay", "benchmarks", "cli", "testing"}
 
 # What each part may import, besides itself.
 MAY_IMPORT = {
@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "errors": set(),
     "clock": {"errors"},
     "metrics": {"errors", "clock"},
+    "rules": set(),
     "structs": BASE,
     "bitset": BASE,
     "columns": BASE,
@@ -27,6 +28,10 @@ MAY_IMPORT = {
     "fsm": CODEC,
     "replication": BASE,
     "planner": CODEC | {"replication"},
+    "broker": DATA,
+    "scheduler": STATE,
+    "worker": STATE | {"broker", "scheduler"},
+    "server": ALL - {"replay", "benchmarks", "cli", "testing"},
     "testing": ALL,
     "replay": ALL,
     "benchmarks": ALL,

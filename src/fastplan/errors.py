@@ -10,6 +10,7 @@ Everything that fastplan raises on purpose is a `FastplanError`:
     │   ├── QueueDisabled     the plan queue is off: this server does not lead
     │   ├── TokenRejected     the evaluation is not outstanding or its token differs
     │   └── SnapshotTimeout   the state did not reach the index that the plan needs
+    ├── SchedulerError        a scheduler cannot handle an evaluation
     ├── CodecError            a log entry cannot be decoded
     │   └── VersionUnsupported  written by another version of the format; names both
     └── ReplicationError      the replicated log
@@ -89,6 +90,10 @@ class TokenRejected(PlanError):
 
 class SnapshotTimeout(PlanError):
     """The state did not reach the index that a plan needs within the limit (plan-apply.md 6.4)."""
+
+
+class SchedulerError(FastplanError):
+    """A scheduler cannot handle an evaluation (schedulers.md 1.1); the worker gives it back."""
 
 
 class CodecError(FastplanError):

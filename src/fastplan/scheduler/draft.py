@@ -145,7 +145,7 @@ class PlanDraft:
 
     def to_plan(self) -> AnyPlan:
         """Return the finished plan. Token and snapshot index are filled in by whoever submits it."""
-        plan = Plan(
+        return Plan(
             eval_id=self.eval_id,
             priority=self.priority,
             all_at_once=self.all_at_once,
@@ -157,7 +157,6 @@ class PlanDraft:
             deployment_updates=self.deployment_updates,
             annotations=self.annotations,
         )
-        return plan
 
 
 def _without_job(alloc: Allocation) -> Allocation:

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from fastplan.errors import FastplanError, SchedulerError
-from fastplan.scheduler.generic import process_generic
 from fastplan.scheduler.requests import Steps
 from fastplan.scheduler.setting import Setting
-from fastplan.scheduler.system import process_system
 from fastplan.state.snapshot import StateReader
 from fastplan.structs import Evaluation
 
 SCHEDULER_VERSION: Final = 1
 """Workers of another version are not served (worker-and-broker 4)."""
 
-_SCHEDULERS: Final[dict[str, Callable[[Evaluation, StateReader, Setting], Steps]]] = {
-    "service": process_generic,
-    "batch": process_generic,
-    "system": process_system,
-    "sysbatch": process_system,
-}
-
-JOB_TYPES: Final = tuple(_SCHEDULERS)
+JOB_TYPES: Final = ("service", "batch", "system", "sysbatch")
 """The job types that have a scheduler."""
 
 
@@ -33,12 +23,21 @@ def process(evaluation: Evaluation, state: StateReader, setting: Setting) -> Ste
     Raises SchedulerError for an evaluation of unknown type, and for whatever goes wrong inside a scheduler; errors of performed requests leave it as they
     came in.
     """
-    scheduler = _SCHEDULERS.get(evaluation.type)
-    if scheduler is None:
+    if evaluation.type not in JOB_TYPES:
         raise SchedulerError(f"unknown scheduler '{evaluation.type}'")
     try:
-        yield from scheduler(evaluation, state, setting)
+        yield from _steps(evaluation, state, setting)
     except (FastplanError, GeneratorExit):
         raise
     except Exception as error:
         raise SchedulerError(f"failed to process eval: {error}") from error
+
+
+def _steps(evaluation: Evaluation, state: StateReader, setting: Setting) -> Steps:
+    if evaluation.type in ("system", "sysbatch"):
+        from fastplan.scheduler.system import process_system
+
+        return process_system(evaluation, state, setting)
+    from fastplan.scheduler.generic import process_generic
+
+    return process_generic(evaluation, state, setting)

@@ -4,6 +4,7 @@
 """
 
 from fastplan.testing.clock import VirtualClock, VirtualLoop, run_virtual
+from fastplan.testing.harness import SchedulerHarness
 from fastplan.testing.log import SimulatedLog
 
-__all__ = ["SimulatedLog", "VirtualClock", "VirtualLoop", "run_virtual"]
+__all__ = ["SchedulerHarness", "SimulatedLog", "VirtualClock", "VirtualLoop", "run_virtual"]

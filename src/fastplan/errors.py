@@ -11,6 +11,7 @@ Everything that fastplan raises on purpose is a `FastplanError`:
     │   ├── TokenRejected     the evaluation is not outstanding or its token differs
     │   └── SnapshotTimeout   the state did not reach the index that the plan needs
     ├── SchedulerError        a scheduler cannot handle an evaluation
+    ├── IndexTimeout          (also TimeoutError)  the state did not reach an index in time
     ├── CodecError            a log entry cannot be decoded
     │   └── VersionUnsupported  written by another version of the format; names both
     └── ReplicationError      the replicated log
@@ -94,6 +95,15 @@ class SnapshotTimeout(PlanError):
 
 class SchedulerError(FastplanError):
     """A scheduler cannot handle an evaluation (schedulers.md 1.1); the worker gives it back."""
+
+
+class IndexTimeout(FastplanError, TimeoutError):
+    """The state did not reach an index within the limit (worker-and-broker.md 6.5)."""
+
+    def __init__(self, limit_s: float, index: int) -> None:
+        limit = f"{limit_s:g}s" if limit_s >= 1 else f"{limit_s * 1000:g}ms"
+        super().__init__(f"timed out after {limit} waiting for index={index}")
+        self.index = index
 
 
 class CodecError(FastplanError):

@@ -7,8 +7,11 @@ plain dicts for a page, a log line or a test.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any, Final, TypeVar
+
+from fastplan.clock import Clock
 
 _BUCKETS_PER_OCTAVE: Final = 4
 _BUCKET_COUNT: Final = 160  # quarter octaves of a microsecond: 1 µs … 12 days
@@ -159,6 +162,15 @@ class Timer:
         if duration_s > self.greatest_s:
             self.greatest_s = duration_s
         self._buckets[_bucket_of(duration_s)] += times
+
+    @contextlib.contextmanager
+    def time(self, clock: Clock) -> Iterator[None]:
+        """Record how long the body takes, by *clock*; also when it raises."""
+        start_s = clock.monotonic_s()
+        try:
+            yield
+        finally:
+            self.record(clock.monotonic_s() - start_s)
 
     def quantile_ms(self, fraction: float) -> float:
         """Return the upper bound in milliseconds of the bucket that holds the *fraction* quantile; 0 without observations."""

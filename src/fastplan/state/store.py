@@ -158,7 +158,20 @@ class StateStore(AllocWriter):
                 twin.create_index = index if known is None else known.create_index
                 twin.modify_index = index
                 self.put_eval(twin)
+                if self._written_evals is not None:
+                    self._written_evals[twin.id] = twin
             self.touch(index, "evals")
+
+    def note_written_evals(self, noting: bool) -> None:
+        """Remember, or no longer remember, which evaluations entries write: for a leader, who hands them on."""
+        self._written_evals = {} if noting else None
+
+    def take_written_evals(self) -> list[Evaluation]:
+        """Return the evaluations written since the last call, each as it is by now: shared, not to be changed."""
+        if not self._written_evals:
+            return []
+        written, self._written_evals = self._written_evals, {}
+        return list(written.values())
 
     def has_eval(self, eval_id: str) -> bool:
         """Return whether an evaluation exists, without copying it."""

@@ -57,6 +57,7 @@ class StoreCore(StateReader):
         self._gate = IndexGate()
         self._lock = threading.RLock()
         self._batches = 0
+        self._written_evals: dict[str, Evaluation] | None = None
         self.undecided: list[str] = []
         """What the dump leaves open: references it does not hold, and what its source cannot say (plan-apply 1.13)."""
 

@@ -7,7 +7,8 @@ import random
 from collections.abc import Callable, Sequence
 
 from fastplan.errors import Busy, NotLeader, OutcomeUnknown, ReplicationError, TooLarge
-from fastplan.replication.contract import BatchHandle, Handle, LogItem, StateMachine
+from fastplan.replication.contract import BatchHandle, Gained, Handle, LogItem, Lost, Role, StateMachine, Status, Stopped
+from fastplan.replication.event_stream import EventHub, EventStream
 
 
 class SimulatedLog:
@@ -34,8 +35,29 @@ class SimulatedLog:
         self._sync_number = 0
         self._room: list[asyncio.Future[None]] = []
         self._next_failure: ReplicationError | None = None
+        self._events = EventHub()
 
     # --- the contract -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Lead the first term: nothing has to be recovered."""
+        self._events.announce(Gained(self.term, self._last_index))
+
+    async def stop(self) -> None:
+        """Commit what is pending, and end."""
+        while self.pending:
+            await _ended([*self._syncing, *self._waiting][-1][0])
+        self._events.announce(Lost(self.term, "the log was stopped"))
+        self._events.announce(Stopped(None))
+
+    def events(self) -> EventStream:
+        """Follow leadership events; see `Replicator`."""
+        return self._events.subscribe()
+
+    def status(self) -> Status:
+        """Return a description of this moment; nothing of it lies on a disk."""
+        applied, pending = self.machine.applied, sum(handle.count for handle, _ in [*self._syncing, *self._waiting])
+        return Status(Role.LEADER, self.term, None, self._last_index, applied, applied, applied, 0, (), pending, 0, 0, self.syncs, ())
 
     def propose(self, entry: bytes, *, term: int, key: bytes | None = None) -> Handle:
         """Append one entry; see `Replicator`."""
@@ -108,6 +130,8 @@ class SimulatedLog:
         self._last_index += 1
         for handle, _ in pending:
             handle.fail(OutcomeUnknown("leadership was lost"))
+        self._events.announce(Lost(self.term - 1, "leadership was lost"))
+        self._events.announce(Gained(self.term, self._last_index))
 
     # --- syncing ----------------------------------------------------------------------------------------------------
 

@@ -259,6 +259,11 @@ class StateReader:
         """Return the evaluations of a job, ascending by id."""
         return [self._evals[eval_id].copy() for eval_id in sorted(self._evals_of_job.get((namespace or "default", job_id), ()))]
 
+    def newest_eval_index(self, namespace: str, job_id: str) -> int:
+        """Return the greatest modify index of a job's evaluations, 0 without any (worker-and-broker 4.1)."""
+        owned = self._evals_of_job.get((namespace or "default", job_id), ())
+        return max((self._evals[eval_id].modify_index for eval_id in owned), default=0)
+
     def evals_by_prefix(self, prefix: str) -> list[Evaluation]:
         """Return the evaluations whose id starts with *prefix*, ascending by id."""
         return [self._evals[eval_id].copy() for eval_id in _starting(self._evals.keys(), prefix)]

@@ -2,7 +2,7 @@
 
 from fastplan.worker.back_off import FAST, SEED, SLOW, VERSION_MISMATCH, BackOff, Profile
 from fastplan.worker.executor import Executor, InlineExecutor, ThreadExecutor
-from fastplan.worker.worker import Dequeued, Endpoints, StateAccess, Worker, WorkerInfo, WorkerSettings, WorkerStatus, WorkloadStatus
+from fastplan.worker.worker import Dequeued, Endpoints, StateAccess, Worker, WorkerInfo, WorkerMetrics, WorkerSettings, WorkerStatus, WorkloadStatus
 
 __all__ = [
     "FAST",
@@ -19,6 +19,7 @@ __all__ = [
     "ThreadExecutor",
     "Worker",
     "WorkerInfo",
+    "WorkerMetrics",
     "WorkerSettings",
     "WorkerStatus",
     "WorkloadStatus",

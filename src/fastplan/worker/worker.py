@@ -167,8 +167,9 @@ class Worker:
         metrics: WorkerMetrics,
         is_shutting_down: Callable[[], bool] = lambda: False,
         settings: WorkerSettings | None = None,
+        scheduler: Callable[[Evaluation, StateReader, Setting], Steps] = process,
     ) -> None:
-        """*new_setting*: what a scheduler is told, made anew for each evaluation. *is_shutting_down*: whether the server ends."""
+        """*new_setting*: what a scheduler is told, made anew for each evaluation. *is_shutting_down*: whether the server ends. *scheduler*: handles one."""
         self.worker_id = worker_id
         self._endpoints = endpoints
         self._state = state
@@ -178,6 +179,7 @@ class Worker:
         self._metrics = metrics
         self._is_shutting_down = is_shutting_down
         self._settings = settings or WorkerSettings()
+        self._scheduler = scheduler
         self._started_s = clock.monotonic_s()
         self._status = WorkerStatus.STARTING
         self._workload = WorkloadStatus.RUNNING
@@ -364,7 +366,7 @@ class Worker:
     async def _schedule(self, state: StateReader, held: Dequeued) -> None:
         self._token = held.token
         self._snapshot_index = state.latest_index()
-        steps = process(held.evaluation.copy(), state, self._new_setting())
+        steps = self._scheduler(held.evaluation.copy(), state, self._new_setting())
         answer: SubmitReply | None = None
         problem: FastplanError | None = None
         while True:

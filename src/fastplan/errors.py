@@ -59,14 +59,15 @@ def shown(value: object, limit: int = 80) -> str:
 class InvalidInput(FastplanError, ValueError):
     """Input that cannot be read. `path` names the field, `value` what stood there, `expected` what should.
 
-    The text is `node.NodeResources.Memory.MemoryMB: expected integer ≥ 0, got "12"`.
+    The text is `node.NodeResources.Memory.MemoryMB: expected integer ≥ 0, got "12"`. `wording`: what Nomad says instead, where clients read that; else empty.
     """
 
-    def __init__(self, path: str, value: Any, expected: str) -> None:
+    def __init__(self, path: str, value: Any, expected: str, *, wording: str = "") -> None:
         super().__init__(f"{path}: expected {expected}, got {shown(value)}")
         self.path = path
         self.value = value
         self.expected = expected
+        self.wording = wording
 
 
 class StateError(FastplanError):

@@ -121,6 +121,13 @@ class Record(msgspec.Struct, kw_only=True, rename=api_name):
             return not _is_zero(getattr(self, name))
         return schema.keys[name] in self._shape.keys
 
+    def is_left_out(self, name: str) -> bool:
+        """Return whether the input says nothing about the field *name*: no key, or null; for a record made in Python, whether the field is not set."""
+        if not _is_zero(getattr(self, name)):
+            return False
+        key = schema_of(type(self)).keys[name]
+        return self._shape is None or key not in self._shape.keys or key in self._shape.nulls
+
     @property
     def is_from_api(self) -> bool:
         """Return whether the record was read by `from_api` (and not made in Python)."""

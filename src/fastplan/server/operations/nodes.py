@@ -1,0 +1,187 @@
+"""Operations on nodes: register, status, eligibility, drain, deregister (worker-and-broker 2.3, 5.4)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Final
+
+from fastplan import codec
+from fastplan.errors import InvalidInput, StateError
+from fastplan.scheduler.cluster_nodes import is_draining, is_ready
+from fastplan.server.operations.evaluations import NewId, node_evaluations
+from fastplan.server.operations.jobs import BUILT_IN_POOLS
+from fastplan.server.operations.operation import Operation, Unblock
+from fastplan.state.snapshot import StateReader
+from fastplan.structs import DrainStrategy, Evaluation, Node
+from fastplan.structs.times import time_text
+
+STATUSES: Final = ("initializing", "ready", "down", "disconnected")
+
+FEASIBILITY_FIELDS: Final = (
+    "datacenter",
+    "node_pool",
+    "node_class",
+    "computed_class",
+    "attributes",
+    "meta",
+    "host_volumes",
+    "host_networks",
+    "node_resources",
+    "reserved_resources",
+    "resources",
+    "reserved",
+    "node_max_allocs",
+)
+"""What decides where something fits and is allowed; drivers are compared apart, because their update times say nothing."""
+
+
+def register_node(state: StateReader, node: Node, now_ns: int, new_id: NewId) -> Operation:
+    """Register a node, or what has become of it. *node* is not changed.
+
+    Left out, its name is its id, its datacenter `dc1`, its pool `default` and its status `initializing`; the computed class is worked out. A registered
+    node keeps its eligibility and its drain, which operators set and clients do not know. A node pool that does not exist is made. Jobs are evaluated for
+    a new node, one that became ready, down or disconnected, and one that changed in what decides feasibility. Raises InvalidInput for a node without id,
+    or with a status or eligibility that there is not.
+    """
+    new = node.copy()
+    _check_node(new)
+    old = state.node(new.id)
+    new.name = new.name or new.id
+    new.datacenter = new.datacenter or "dc1"
+    new.status = new.status or "initializing"
+    if old is None:
+        new.scheduling_eligibility = new.scheduling_eligibility or ("ineligible" if is_draining(new) else "eligible")
+    else:
+        new.scheduling_eligibility, new.drain, new.drain_strategy, new.last_drain = (
+            old.scheduling_eligibility,
+            old.drain,
+            old.drain_strategy,
+            old.last_drain,
+        )
+        new.events = new.events or old.events
+    new.node_pool = new.node_pool or "default"
+    new.computed_class = new.computed_class or _computed_class(new)
+    if old is None or old.status != new.status or not new.status_updated_at:
+        new.status_updated_at = now_ns // 10**9
+    commands: list[codec.Single] = []
+    if new.node_pool not in BUILT_IN_POOLS and state.node_pool(new.node_pool) is None:
+        commands.append(codec.UpsertNodePools([{"Name": new.node_pool}]))
+    commands.append(codec.UpsertNodes([new.to_api()]))
+    evaluations: list[Evaluation] = []
+    if old is None or _status_matters(old.status, new.status) or _feasibility(old) != _feasibility(new):
+        evaluations = node_evaluations(state, new.id, [new] if old is None else [old, new], now_ns, new_id)
+    return Operation(commands, evaluations, [Unblock("class", computed_class=new.computed_class)] if is_ready(new) else [])
+
+
+def update_node_status(state: StateReader, node_id: str, status: str, now_ns: int, new_id: NewId) -> Operation:
+    """Set the status of a node; the status that it has is nothing to do.
+
+    Jobs are evaluated when it becomes ready, down or disconnected. Raises StateError for a node that does not exist, InvalidInput for a status that
+    there is not.
+    """
+    node = _node(state, node_id)
+    _check_status("status", status)
+    if node.status == status:
+        return Operation()
+    changed = copy.copy(node)
+    changed.status = status
+    evaluations = node_evaluations(state, node_id, [changed], now_ns, new_id) if _status_matters(node.status, status) else []
+    return Operation([codec.UpdateNodeStatus(node_id, status)], evaluations, _room_on(changed))
+
+
+def update_node_eligibility(state: StateReader, node_id: str, eligible: bool, now_ns: int, new_id: NewId) -> Operation:
+    """Set whether a node takes new work; what it says already is nothing to do. Jobs are evaluated when it becomes eligible.
+
+    Raises StateError for a node that does not exist, and for making a node eligible that is being drained.
+    """
+    node = _node(state, node_id)
+    if eligible and is_draining(node):
+        raise StateError("can not set node's scheduling eligibility to eligible while it is draining")
+    eligibility = "eligible" if eligible else "ineligible"
+    if node.scheduling_eligibility == eligibility:
+        return Operation()
+    changed = copy.copy(node)
+    changed.scheduling_eligibility = eligibility
+    command = codec.UpdateNodeEligibility(node_id, eligibility)
+    return Operation([command], *_opened(state, changed, now_ns, new_id) if eligible else ())
+
+
+def update_node_drain(state: StateReader, node_id: str, drain: DrainStrategy | None, now_ns: int, new_id: NewId, *, mark_eligible: bool = True) -> Operation:
+    """Drain a node, or end its drain with None; *mark_eligible*: it then takes new work.
+
+    Jobs are evaluated when it takes new work again. Raises StateError for a node that does not exist.
+    """
+    node = _node(state, node_id)
+    changed = copy.copy(node)
+    if drain is None:
+        changed.drain, changed.drain_strategy = False, None
+        changed.scheduling_eligibility = "eligible" if mark_eligible else "ineligible"
+        command = codec.UpdateNodeDrain(node_id, None, mark_eligible)
+        return Operation([command], *_opened(state, changed, now_ns, new_id) if mark_eligible else ())
+    strategy = drain.copy()
+    strategy.started_at = time_text(now_ns)
+    strategy.force_deadline = time_text(now_ns + strategy.deadline) if strategy.deadline > 0 else ""
+    commands: list[codec.Single] = [codec.UpdateNodeDrain(node_id, strategy.to_api())]
+    return Operation(commands)
+
+
+def deregister_node(state: StateReader, node_id: str, now_ns: int, new_id: NewId) -> Operation:
+    """Forget a node; its allocations stay until their jobs have been evaluated. Raises StateError for a node that does not exist."""
+    node = _node(state, node_id)
+    return Operation([codec.DeleteNodes([node_id])], node_evaluations(state, node_id, [node], now_ns, new_id))
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _node(state: StateReader, node_id: str) -> Node:
+    """Return the record of a node, shared, not to be changed. Raises StateError if it does not exist."""
+    row = state.node_row(node_id)
+    node = None if row is None else state.node_record(row)
+    if node is None:
+        raise StateError("node not found")
+    return node
+
+
+def _check_node(node: Node) -> None:
+    if not node.id:
+        raise InvalidInput("node.ID", node.id, "text that is not empty")
+    if node.status:
+        _check_status("node.Status", node.status)
+    if node.scheduling_eligibility not in ("", "eligible", "ineligible"):
+        wording = f'invalid scheduling eligibility "{node.scheduling_eligibility}"'
+        raise InvalidInput("node.SchedulingEligibility", node.scheduling_eligibility, "eligible or ineligible", wording=wording)
+
+
+def _check_status(path: str, status: str) -> None:
+    if status not in STATUSES:
+        raise InvalidInput(path, status, f"one of {', '.join(STATUSES)}")
+
+
+def _status_matters(old: str, new: str) -> bool:
+    """Return whether jobs have to be looked at after this change of a node's status."""
+    return old != new and new in ("ready", "down", "disconnected")
+
+
+def _feasibility(node: Node) -> tuple[object, ...]:
+    drivers = {name: None if driver is None else (driver.detected, driver.healthy) for name, driver in node.drivers.items()}
+    return (*(getattr(node, name) for name in FEASIBILITY_FIELDS), drivers)
+
+
+def _computed_class(node: Node) -> str:
+    # The class is a digest, and reading it costs nothing until a node asks for one.
+    from fastplan.scheduler.classes import computed_class
+
+    return computed_class(node)
+
+
+def _room_on(node: Node) -> list[Unblock]:
+    """Return what a node that may have become ready unblocks."""
+    if not is_ready(node):
+        return []
+    return [Unblock("class", computed_class=node.computed_class), Unblock("node", node_id=node.id)]
+
+
+def _opened(state: StateReader, node: Node, now_ns: int, new_id: NewId) -> tuple[list[Evaluation], list[Unblock]]:
+    """Return what a node that has become eligible calls for."""
+    return node_evaluations(state, node.id, [node], now_ns, new_id), _room_on(node)

@@ -168,6 +168,12 @@ def golden_entries() -> dict[str, bytes]:
         codec.SetSchedulerConfig({"SchedulerAlgorithm": "spread"}),
     ]
     batch = codec.Batch([change for change in changes if not isinstance(change, codec.Batch)])
+    # Younger than the batch.
+    changes += [
+        codec.UpdateAllocDesiredTransitions({"a1": {"Migrate": True}}),
+        codec.PromoteDeployment("d1"),
+        codec.PromoteDeployment("d1", ["web"]),
+    ]
     return {
         "plan": encoded(golden_plan(), shapes=[5, b"content"], eval_key=bytes(range(16)), answer=answer, cold=codec.encode_cold(cold)),
         "plan-part": encoded(golden_plan(), accepted=[1, 0, 1], kept=[0], shapes=[5, b"content"], answer=answer),

@@ -37,8 +37,10 @@ __all__ = [
     "DeleteJob",
     "DeleteNodes",
     "PlanEntry",
+    "PromoteDeployment",
     "SetSchedulerConfig",
     "TimedCommand",
+    "UpdateAllocDesiredTransitions",
     "UpdateAllocsFromClient",
     "UpdateDeploymentStatus",
     "UpdateNodeDrain",
@@ -197,6 +199,19 @@ class SetSchedulerConfig(Change, tag=20, frozen=True):
     config: Api
 
 
+class UpdateAllocDesiredTransitions(Change, tag=22, frozen=True):
+    """Note what operators and drains want of allocations: id → the flags that are set; other flags stay."""
+
+    transitions: dict[str, Api]
+
+
+class PromoteDeployment(Change, tag=23, frozen=True):
+    """Promote the canaries of an active deployment: of all groups, or of those named."""
+
+    deployment_id: str
+    groups: list[str] | None = None
+
+
 Single: TypeAlias = (
     UpsertNodes
     | UpdateNodeStatus
@@ -216,6 +231,8 @@ Single: TypeAlias = (
     | UpsertNamespaces
     | UpsertNodePools
     | SetSchedulerConfig
+    | UpdateAllocDesiredTransitions
+    | PromoteDeployment
 )
 
 

@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 
 from fastplan import codec
 from fastplan.errors import FastplanError, InvalidInput, StateError
-from fastplan.fsm.deployments import ACTIVE_STATUSES, check_promotion, update_status
-from fastplan.fsm.jobs import jobs_of_rows, refresh_statuses
+from fastplan.fsm.allocs import set_transitions, update_from_client
+from fastplan.fsm.deployments import ACTIVE_STATUSES, check_promotion, promote, update_status
+from fastplan.fsm.evaluations import check_status, upsert_evals
+from fastplan.fsm.jobs import refresh_statuses
 from fastplan.state import StateStore
-from fastplan.structs import Allocation, Deployment, DeploymentUpdate, DrainStrategy, Evaluation, Job, Node
+from fastplan.structs import Allocation, Deployment, DeploymentUpdate, DesiredTransition, DrainStrategy, Evaluation, Job, Node
 
 Write = Callable[[], object]
 """A change that has been checked and cannot fail."""
@@ -59,6 +61,7 @@ class CommandWriter:
     @_check.register
     def _(self, command: codec.UpdateNodeStatus) -> list[Write]:
         self._require_node(command.node_id)
+        self._mark("node", [command.node_id], True)
         seconds = self._time_ns // 10**9
         return [partial(self._store.update_node_status, self._index, command.node_id, command.status, updated_at=seconds)]
 
@@ -67,6 +70,7 @@ class CommandWriter:
         self._require_node(command.node_id)
         if command.eligibility not in ("eligible", "ineligible"):
             raise InvalidInput("eligibility", command.eligibility, '"eligible" or "ineligible"')
+        self._mark("node", [command.node_id], True)
         seconds = self._time_ns // 10**9
         return [partial(self._store.update_node_eligibility, self._index, command.node_id, command.eligibility, updated_at=seconds)]
 
@@ -75,6 +79,7 @@ class CommandWriter:
         self._require_node(command.node_id)
         # Through a record, so that a drain that cannot be read is refused here.
         drain = Node.from_api({"ID": command.node_id, "DrainStrategy": command.drain_strategy}).drain_strategy
+        self._mark("node", [command.node_id], True)
         return [partial(self._set_drain, command, drain)]
 
     def _set_drain(self, command: codec.UpdateNodeDrain, drain: DrainStrategy | None) -> None:
@@ -96,8 +101,9 @@ class CommandWriter:
     @_check.register
     def _(self, command: codec.UpsertJob) -> list[Write]:
         (job,) = self._read(Job, [command.job], "jobs")
-        self._mark("job", [(job.namespace or "default", job.id)], True)
-        return [partial(self._store.upsert_job, self._index, job, keep=True)]
+        key = (job.namespace or "default", job.id)
+        self._mark("job", [key], True)
+        return [partial(self._store.upsert_job, self._index, job, keep=True), partial(refresh_statuses, self._store, [key])]
 
     @_check.register
     def _(self, command: codec.DeleteJob) -> list[Write]:
@@ -110,7 +116,14 @@ class CommandWriter:
     @_check.register
     def _(self, command: codec.UpsertEvals) -> list[Write]:
         evals = self._read(Evaluation, command.evals, "evals")
-        return [partial(self._store.upsert_evals, self._index, evals, keep=True)]
+        for place, evaluation in enumerate(evals):
+            check_status(f"evals[{place}].Status", evaluation.status)
+            # Whoever made it could not know the index of this entry.
+            if not evaluation.job_modify_index and ("job", evaluation.namespace or "default", evaluation.job_id) in self._made:
+                evaluation.job_modify_index = self._index
+            if evaluation.node_id and not evaluation.node_modify_index and ("node", evaluation.node_id) in self._made:
+                evaluation.node_modify_index = self._index
+        return [partial(upsert_evals, self._store, self._index, self._time_ns, evals)]
 
     @_check.register
     def _(self, command: codec.DeleteEvals) -> list[Write]:
@@ -129,13 +142,15 @@ class CommandWriter:
                 "ModifyTime": self._time_ns,
             }
             records.append(Allocation.from_api({key: value for key, value in said.items() if value is not None}, f"updates[{place}]"))
-        return [partial(self._update_allocs, records)]
+        return [partial(update_from_client, self._store, self._index, self._time_ns, records)]
 
-    def _update_allocs(self, records: list[Allocation]) -> None:
-        store = self._store
-        store.update_allocs_from_client(self._index, records)
-        rows = [row for row in map(store.allocs_view.find, (record.id for record in records)) if row >= 0]
-        refresh_statuses(store, jobs_of_rows(store, rows))
+    @_check.register
+    def _(self, command: codec.UpdateAllocDesiredTransitions) -> list[Write]:
+        transitions: dict[str, DesiredTransition] = {}
+        for alloc_id, transition in command.transitions.items():
+            record = Allocation.from_api({"DesiredTransition": transition}, f"transitions[{alloc_id}]")
+            transitions[alloc_id] = record.desired_transition
+        return [partial(set_transitions, self._store, self._index, self._time_ns, transitions)]
 
     @_check.register
     def _(self, command: codec.UpsertAllocs) -> list[Write]:
@@ -154,10 +169,13 @@ class CommandWriter:
         return [partial(self._store.upsert_deployment, self._index, deployment)]
 
     @_check.register
+    def _(self, command: codec.PromoteDeployment) -> list[Write]:
+        self._require_active(command.deployment_id)
+        return [partial(promote, self._store, self._index, self._time_ns, command.deployment_id, command.groups)]
+
+    @_check.register
     def _(self, command: codec.UpdateDeploymentStatus) -> list[Write]:
-        stored = self._store.deployment(command.deployment_id)
-        if not self._made.get(("deployment", command.deployment_id), stored is not None and stored.status in ACTIVE_STATUSES):
-            raise StateError(f"deployment {command.deployment_id} does not exist or is not active")
+        self._require_active(command.deployment_id)
         update = DeploymentUpdate(deployment_id=command.deployment_id, status=command.status, status_description=command.description)
         self._mark("deployment", [command.deployment_id], command.status in ACTIVE_STATUSES)
         return [partial(update_status, self._store, self._index, self._time_ns, update)]
@@ -201,6 +219,11 @@ class CommandWriter:
     def _require_node(self, node_id: str) -> None:
         if not self._made.get(("node", node_id), self._store.node_row(node_id) is not None):
             raise StateError(f"node {node_id} does not exist")
+
+    def _require_active(self, deployment_id: str) -> None:
+        stored = self._store.deployment(deployment_id)
+        if not self._made.get(("deployment", deployment_id), stored is not None and stored.status in ACTIVE_STATUSES):
+            raise StateError(f"deployment {deployment_id} does not exist or is not active")
 
     def _mark(self, table: str, ids: Iterable[str | tuple[str, str]], exists: bool) -> None:
         for each in ids:

@@ -14,6 +14,8 @@ ACTIVE_STATUSES: Final = frozenset({"running", "paused", "pending", "blocked", "
 
 DEADLINE_STATUSES: Final = frozenset({"running", "paused"})
 
+RUNNING_DESCRIPTION: Final = "Deployment is running"
+
 
 def check_promotion(store: StateStore, deployment: Deployment) -> None:
     """Raise `StateError` if *deployment* would undo a promotion."""
@@ -74,6 +76,34 @@ def update_status(store: StateStore, index: int, now_ns: int, update: Deployment
     return True
 
 
+def requires_promotion(deployment: Deployment) -> bool:
+    """Return whether a group of a deployment has canaries that are not promoted."""
+    return any(group.desired_canaries > 0 and not group.promoted for group in deployment.task_groups.values())
+
+
+def promote(store: StateStore, index: int, now_ns: int, deployment_id: str, groups: Iterable[str] | None) -> None:
+    """Promote the canaries of a deployment: of all groups (None), or of those named; names of no group are passed over. They are canaries no longer."""
+    deployment = store.deployment(deployment_id)
+    if deployment is None:
+        return
+    wanted = set(deployment.task_groups if groups is None else groups)
+    canaries = []
+    for name, group in deployment.task_groups.items():
+        if name in wanted and group.desired_canaries > 0:
+            group.promoted = True
+            canaries += group.placed_canaries
+    if deployment.status == "running" and not requires_promotion(deployment):
+        deployment.status_description = RUNNING_DESCRIPTION
+    deployment.modify_time = now_ns
+    store.upsert_deployment(index, deployment)
+    allocs = [alloc for alloc in map(store.alloc, canaries) if alloc is not None and alloc.deployment_status is not None]
+    for alloc in allocs:
+        assert alloc.deployment_status is not None
+        alloc.deployment_status.canary = False
+        alloc.deployment_status.modify_index = index
+    store.rewrite_allocs(index, now_ns, allocs)
+
+
 def count_allocs(store: StateStore, index: int, now_ns: int, written: Iterable[Allocation], before: Mapping[str, Allocation | None]) -> None:
     """Bring the counters of deployments up to date with allocations that were written. *before*: their stored versions, None for new ones."""
     changed: dict[str, Deployment] = {}
@@ -105,4 +135,6 @@ def _count_one(group: DeploymentState, alloc: Allocation, old: Allocation | None
     if health is not old_health:
         group.healthy_allocs += (health is True) - (old_health is True)
         group.unhealthy_allocs += (health is False) - (old_health is False)
+        if health is True and group.progress_deadline:
+            group.require_progress_by = now_ns + group.progress_deadline
     return placed or canary or health is not old_health

@@ -52,9 +52,9 @@ def status_of(store: StateStore, job: Job) -> str:
         return "running"
     if job.stop:
         return "dead"
-    if job.type == "system" or job.periodic is not None or job.parameterized_job is not None:
+    if job.type == "system" or job.periodic is not None or (job.parameterized_job is not None and not job.dispatched):
         return "running"
-    evals = store.evals_by_job(job.namespace, job.id)
+    evals = store.eval_records_by_job(job.namespace, job.id)
     if any(evaluation.status not in ENDED_EVALS for evaluation in evals):
         return "pending"
     return "dead" if evals or any(sum(clients) for clients, _ in counts) else "pending"

@@ -264,6 +264,10 @@ class StateReader:
         owned = self._evals_of_job.get((namespace or "default", job_id), ())
         return max((self._evals[eval_id].modify_index for eval_id in owned), default=0)
 
+    def eval_records_by_job(self, namespace: str, job_id: str) -> list[Evaluation]:
+        """Return the evaluations of a job in no particular order, without copying them: shared, not to be changed."""
+        return [self._evals[eval_id] for eval_id in self._evals_of_job.get((namespace or "default", job_id), ())]
+
     def evals_by_prefix(self, prefix: str) -> list[Evaluation]:
         """Return the evaluations whose id starts with *prefix*, ascending by id."""
         return [self._evals[eval_id].copy() for eval_id in _starting(self._evals.keys(), prefix)]

@@ -229,6 +229,22 @@ class AllocWriter(StoreCore):
                     self._extras.set(extra, record)
             self.touch(index, "allocs")
 
+    def rewrite_allocs(self, index: int, time_ns: int, allocs: Iterable[Allocation]) -> None:
+        """Write records over stored ones with all that they say: for changes of servers other than plans. They keep node, group and job; unknown ids are
+        passed over. The records are kept.
+        """
+        with self.batch():
+            for alloc in allocs:
+                row = self.allocs_view.find(alloc.id)
+                if row < 0:
+                    continue
+                fields = self.allocs_view.fields(row)
+                alloc.modify_index = alloc.alloc_modify_index = index
+                alloc.modify_time = time_ns
+                alloc.job = None
+                self._write_alloc(row, alloc, fields[16], fields[12])
+            self.touch(index, "allocs")
+
     def delete_allocs(self, index: int, alloc_ids: Iterable[str]) -> None:
         """Forget allocations. Unknown ids are passed over."""
         with self.batch():

@@ -27,6 +27,22 @@ class SchedulerConfig:
         return self.preemption.get(job_type, False) if self.preemption else True
 
 
+def default_scheduler_config() -> dict[str, Any]:
+    """Return the configuration that a new cluster gets, in the shape of the API."""
+    return {
+        "SchedulerAlgorithm": "binpack",
+        "PreemptionConfig": {
+            "SystemSchedulerEnabled": True,
+            "SysBatchSchedulerEnabled": False,
+            "ServiceSchedulerEnabled": False,
+            "BatchSchedulerEnabled": False,
+        },
+        "MemoryOversubscriptionEnabled": False,
+        "RejectJobRegistration": False,
+        "PauseEvalBroker": False,
+    }
+
+
 def config_of(state: StateReader, job: Job | None) -> SchedulerConfig:
     """Return the stored configuration, with what the node pool of *job* overrides."""
     stored = state.scheduler_config()

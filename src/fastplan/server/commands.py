@@ -37,14 +37,13 @@ class CommandWriter:
         self.term: int | None = None
         self.writing = 0
 
-    async def write(self, commands: Sequence[codec.Single]) -> int:
-        """Commit commands as one entry, all or nothing, and return its index; 0 and nothing for no commands.
+    async def write(self, command: codec.Command | None) -> int:
+        """Commit a command and return the index of its entry; 0 and nothing for None.
 
         Raises NotLeader without leadership, StateError for what the state machine refuses, and what the log says.
         """
-        if not commands:
+        if command is None:
             return 0
-        command = commands[0] if len(commands) == 1 else codec.Batch(list(commands))
         entry = codec.encode_command(command, self._clock.now_ns())
         self.writing += 1
         try:

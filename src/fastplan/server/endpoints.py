@@ -91,4 +91,4 @@ class LeaderEndpoints:
         self._blocked.reblock(evaluation, token)
 
     async def _write(self, evaluation: Evaluation) -> None:
-        await self._writer.write([codec.UpsertEvals([evaluation.to_api()])])
+        await self._writer.write(codec.UpsertEvals([evaluation.to_api()]))

@@ -62,9 +62,7 @@ def register_job(
     return Operation(commands, evaluations)
 
 
-def deregister_job(
-    state: StateReader, namespace: str, job_id: str, now_ns: int, new_id: NewId, *, purge: bool = False, eval_priority: int | None = None
-) -> Operation:
+def deregister_job(state: StateReader, namespace: str, job_id: str, purge: bool, now_ns: int, new_id: NewId, *, eval_priority: int | None = None) -> Operation:
     """Stop a job, which is a new version of it; *purge*: forget it instead. A job that does not exist is nothing to do.
 
     Periodic and parameterized jobs are not evaluated; what they have started goes on. Raises InvalidInput for a priority out of range.
@@ -231,7 +229,7 @@ def _check_payload(parameters: Any, payload: Any) -> None:
         raise InvalidInput("payload", f"{len(payload)} bytes", f"at most {PAYLOAD_MAX_BYTES} bytes", wording=wording)
 
 
-def _check_meta(parameters: Any, meta: Mapping[str, str]) -> None:
+def _check_meta(parameters: Any, meta: Mapping[Any, Any]) -> None:
     for key, value in meta.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidInput(f"meta[{key!r}]", value, "text")

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import copy
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from fastplan import codec
 from fastplan.errors import InvalidInput, StateError
 from fastplan.scheduler.cluster_nodes import is_draining, is_ready
-from fastplan.server.operations.evaluations import NewId, node_evaluations
+from fastplan.server.operations.evaluations import (
+    NODE_DRAIN,
+    RUN_TO_COMPLETION,
+    NewId,
+    NodeAlloc,
+    allocs_on_node,
+    job_evaluation,
+    node_evaluations,
+)
 from fastplan.server.operations.jobs import BUILT_IN_POOLS
 from fastplan.server.operations.operation import Operation, Unblock
 from fastplan.state.snapshot import StateReader
@@ -106,23 +115,36 @@ def update_node_eligibility(state: StateReader, node_id: str, eligible: bool, no
     return Operation([command], *_opened(state, changed, now_ns, new_id) if eligible else ())
 
 
-def update_node_drain(state: StateReader, node_id: str, drain: DrainStrategy | None, now_ns: int, new_id: NewId, *, mark_eligible: bool = True) -> Operation:
-    """Drain a node, or end its drain with None; *mark_eligible*: it then takes new work.
+def update_node_drain(
+    state: StateReader, node_id: str, drain: DrainStrategy | Mapping[str, Any] | None, now_ns: int, new_id: NewId, *, mark_eligible: bool = True
+) -> Operation:
+    """Drain a node, or end its drain with None; *mark_eligible*: it then takes new work, and jobs are evaluated.
 
-    Jobs are evaluated when it takes new work again. Raises StateError for a node that does not exist.
+    The service allocations on it are marked for migration at once, those of system jobs too unless the drain ignores them, and their jobs are evaluated.
+    Batch and sysbatch allocations may end by themselves, unless the deadline is negative, which forces the drain. Nobody acts on a deadline in the
+    future: it is stored, with the times that follow from it. Raises StateError for a node that does not exist, InvalidInput for a drain that cannot be read.
     """
     node = _node(state, node_id)
-    changed = copy.copy(node)
     if drain is None:
+        changed = copy.copy(node)
         changed.drain, changed.drain_strategy = False, None
         changed.scheduling_eligibility = "eligible" if mark_eligible else "ineligible"
         command = codec.UpdateNodeDrain(node_id, None, mark_eligible)
         return Operation([command], *_opened(state, changed, now_ns, new_id) if mark_eligible else ())
-    strategy = drain.copy()
+    strategy = _strategy(drain)
     strategy.started_at = time_text(now_ns)
     strategy.force_deadline = time_text(now_ns + strategy.deadline) if strategy.deadline > 0 else ""
     commands: list[codec.Single] = [codec.UpdateNodeDrain(node_id, strategy.to_api())]
-    return Operation(commands)
+    leaving = [alloc for alloc in allocs_on_node(state, node_id) if _leaves(alloc, strategy)]
+    if leaving:
+        commands.append(codec.UpdateAllocDesiredTransitions({alloc.fields.id: {"Migrate": True} for alloc in leaving}))
+    jobs = {(alloc.job.namespace, alloc.job.id): alloc.job for alloc in leaving}
+    evaluations = []
+    for _, job in sorted(jobs.items()):
+        evaluation = job_evaluation(job, NODE_DRAIN, now_ns, new_id, job_modify_index=job.modify_index)
+        evaluation.node_id = node_id
+        evaluations.append(evaluation)
+    return Operation(commands, evaluations)
 
 
 def deregister_node(state: StateReader, node_id: str, now_ns: int, new_id: NewId) -> Operation:
@@ -156,6 +178,23 @@ def _check_node(node: Node) -> None:
 def _check_status(path: str, status: str) -> None:
     if status not in STATUSES:
         raise InvalidInput(path, status, f"one of {', '.join(STATUSES)}")
+
+
+def _strategy(drain: DrainStrategy | Mapping[str, Any]) -> DrainStrategy:
+    if isinstance(drain, DrainStrategy):
+        return drain.copy()
+    if not isinstance(drain, Mapping):
+        raise InvalidInput("drain", drain, "object")
+    return DrainStrategy.from_api(dict(drain), "drain")
+
+
+def _leaves(alloc: NodeAlloc, drain: DrainStrategy) -> bool:
+    """Return whether an allocation has to leave its node now."""
+    if alloc.is_client_terminal or alloc.is_server_terminal:
+        return False
+    if alloc.job.type in RUN_TO_COMPLETION:
+        return drain.deadline < 0
+    return alloc.job.type != "system" or not drain.ignore_system_jobs
 
 
 def _status_matters(old: str, new: str) -> bool:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
 from fastplan import codec
 from fastplan.structs import Evaluation
+
+
+class Unblocker(Protocol):
+    """Who waits for room (worker-and-broker 5.4). *index*: of the entry that made it."""
+
+    def unblock(self, computed_class: str, index: int) -> object:
+        """Release what nodes of a class may have room for."""
+        ...
+
+    def unblock_class_and_quota(self, computed_class: str, quota: str, index: int) -> object:
+        """The same, when what ended counted against *quota* (empty: none)."""
+        ...
+
+    def unblock_node(self, node_id: str, index: int) -> object:
+        """Release what waits for a node."""
+        ...
 
 
 class Unblock(msgspec.Struct, frozen=True):
@@ -21,6 +37,15 @@ class Unblock(msgspec.Struct, frozen=True):
     computed_class: str = ""
     quota: str = ""
     node_id: str = ""
+
+    def perform(self, blocked: Unblocker, index: int) -> None:
+        """Tell *blocked* that there is room since the entry at *index*."""
+        if self.kind == "class":
+            blocked.unblock(self.computed_class, index)
+        elif self.kind == "class_and_quota":
+            blocked.unblock_class_and_quota(self.computed_class, self.quota, index)
+        else:
+            blocked.unblock_node(self.node_id, index)
 
 
 class Operation(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fastplan.errors import InvalidInput
 from fastplan.fit.results import UsedResources
-from fastplan.fit.supply import supply_of
+from fastplan.fit.supply import NodeSupply, supply_of
 from fastplan.structs.canonical import canonical_node
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ def score_fit(node: Node, used: UsedResources, *, algorithm: Literal["binpack", 
     supply = supply_of(node if has_topology else canonical_node(node))
     if supply.invalid is not None:
         raise supply.invalid.error()
+    return score_on_supply(supply, used, algorithm)
+
+
+def score_on_supply(supply: NodeSupply, used: UsedResources, algorithm: str) -> float:
+    """Return what `score_fit` does, for a node that is taken apart already."""
     powers = _power_of_ten(_free_share(used.cpu_mhz, supply.cpu_mhz)) + _power_of_ten(_free_share(used.memory_mib, supply.memory_mib))
     if algorithm == "binpack":
         return min(max(20.0 - powers, 0.0), BEST_SCORE)

@@ -1,0 +1,36 @@
+"""How equal nodes are told apart when every node is scored: by a permutation that differs from evaluation to evaluation.
+
+Workers that all prefer the node with the lowest id would propose the same node again and again, and most of their plans would be refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+SCORE_GRID: Final = 2**30
+"""Final scores are compared as multiples of one by this: differences below it are noise of floating point."""
+
+_MASK: Final = 2**64 - 1
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+_FIRST_FACTOR: Final = 0xBF58476D1CE4E5B9
+_SECOND_FACTOR: Final = 0x94D049BB133111EB
+
+
+def tie_seed(eval_id: str, snapshot_index: int, attempt: int) -> int:
+    """Return the seed of one attempt, an unsigned 64-bit number: another evaluation, snapshot or attempt breaks ties in another way."""
+    text = f"{eval_id}\n{snapshot_index}\n{attempt}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+def tie_key(seed: int, node_row: int) -> int:
+    """Return the key of a node row, an unsigned 64-bit number; of equal nodes the one with the least key wins. Different rows have different keys."""
+    mixed = seed ^ ((node_row + 1) * _GOLDEN & _MASK)
+    mixed = (mixed ^ (mixed >> 30)) * _FIRST_FACTOR & _MASK
+    mixed = (mixed ^ (mixed >> 27)) * _SECOND_FACTOR & _MASK
+    return mixed ^ (mixed >> 31)
+
+
+def on_grid(score: float) -> int:
+    """Return a final score on the grid on which scores are compared: rounded half to even."""
+    return round(score * SCORE_GRID)

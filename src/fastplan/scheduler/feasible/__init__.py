@@ -1,0 +1,1 @@
+"""Whether a node may be used at all (schedulers 8)."""

@@ -1,0 +1,28 @@
+"""Datacenters and node pools of a job (schedulers 2.6)."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+
+from fastplan.structs import Node
+
+ALL_POOLS = "all"
+DEFAULT_POOL = "default"
+
+
+@functools.lru_cache(1024)
+def _pattern(glob: str) -> re.Pattern[str]:
+    parts = {"*": ".*", "?": "."}
+    return re.compile("".join(parts.get(letter) or re.escape(letter) for letter in glob), re.DOTALL)
+
+
+def matches_datacenter(globs: Iterable[str], datacenter: str) -> bool:
+    """Return whether some pattern matches: `*` is any text, `?` any one character; case counts."""
+    return any(_pattern(glob).fullmatch(datacenter) for glob in globs)
+
+
+def node_in_pool(pool: str, node: Node) -> bool:
+    """Return whether a node belongs to a job's pool; every node does to `all`, and to no name."""
+    return pool in ("", ALL_POOLS) or pool == (node.node_pool or DEFAULT_POOL)

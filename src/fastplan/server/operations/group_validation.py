@@ -96,6 +96,15 @@ def _check_update(faults: Faults, path: str, update: UpdateStrategy) -> None:
         faults.add(f"{path}.Canary", update.canary, "integer ≥ 0", f"Canary count can not be less than zero: {update.canary} < 0")
     if update.canary == 0 and update.auto_promote:
         faults.add(f"{path}.AutoPromote", True, "false without canaries", "Auto Promote requires a Canary count greater than zero")
+    _check_update_times(faults, path, update)
+    if update.stagger < 0:
+        sentence = f"Stagger must be greater than zero: {duration_text(update.stagger)}"
+        faults.add(f"{path}.Stagger", update.stagger, "duration ≥ 0", sentence)
+
+
+def _check_update_times(faults: Faults, path: str, update: UpdateStrategy) -> None:
+    if 0 <= update.min_healthy_time < update.healthy_deadline and (update.progress_deadline == 0 or update.healthy_deadline < update.progress_deadline):
+        return
     healthy, deadline, progress = map(duration_text, (update.min_healthy_time, update.healthy_deadline, update.progress_deadline))
     if update.min_healthy_time < 0:
         sentence = f"Minimum healthy time may not be less than zero: {healthy}"
@@ -112,9 +121,6 @@ def _check_update(faults: Faults, path: str, update: UpdateStrategy) -> None:
     if update.progress_deadline and update.healthy_deadline >= update.progress_deadline:
         sentence = f"Healthy deadline must be less than progress deadline: {deadline} > {progress}"
         faults.add(f"{path}.HealthyDeadline", update.healthy_deadline, "less than ProgressDeadline", sentence)
-    if update.stagger < 0:
-        sentence = f"Stagger must be greater than zero: {duration_text(update.stagger)}"
-        faults.add(f"{path}.Stagger", update.stagger, "duration ≥ 0", sentence)
 
 
 def _check_reschedule(faults: Faults, path: str, policy: ReschedulePolicy) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, TypeVar
 
 from fastplan.structs import (
     EphemeralDisk,
@@ -21,6 +19,7 @@ from fastplan.structs import (
     TaskGroup,
     UpdateStrategy,
 )
+from fastplan.structs.record import copy_json
 
 SECOND_NS: Final = 10**9
 MINUTE_NS: Final = 60 * SECOND_NS
@@ -96,20 +95,16 @@ def fill_job(job: Job) -> None:
 def _fill_group(group: TaskGroup, job_type: str, job_update: UpdateStrategy | None) -> None:
     _fill(group, "count", 1)
     if job_update is not None or job_type in UPDATED_TYPES:
-        group.update = group.update or UpdateStrategy()
         if job_update is not None:
-            _fill_from(group.update, job_update)
+            group.update = _filled(group.update, job_update)
         if job_type in UPDATED_TYPES:
-            _fill_from(group.update, UPDATE)
+            group.update = _filled(group.update, UPDATE)
     if job_type == "service":
-        group.migrate = group.migrate or MigrateStrategy()
-        _fill_from(group.migrate, MIGRATE)
-    group.restart_policy = group.restart_policy or RestartPolicy()
-    _fill_from(group.restart_policy, LONG_RUNNING_RESTART if job_type in UPDATED_TYPES else BATCH_RESTART)
+        group.migrate = _filled(group.migrate, MIGRATE)
+    group.restart_policy = _filled(group.restart_policy, LONG_RUNNING_RESTART if job_type in UPDATED_TYPES else BATCH_RESTART)
     if job_type in RESCHEDULE:
         _fill_reschedule(group, RESCHEDULE[job_type])
-    group.ephemeral_disk = group.ephemeral_disk or EphemeralDisk()
-    _fill_from(group.ephemeral_disk, DISK)
+    group.ephemeral_disk = _filled(group.ephemeral_disk, DISK)
     for weighed in (*group.affinities, *group.spreads):
         if weighed is not None:
             _fill(weighed, "weight", WEIGHT)
@@ -144,8 +139,7 @@ def _fill_reschedule(group: TaskGroup, default: ReschedulePolicy) -> None:
 
 
 def _fill_task(task: Task, restart: RestartPolicy) -> None:
-    task.restart_policy = task.restart_policy or RestartPolicy()
-    _fill_from(task.restart_policy, restart)
+    task.restart_policy = _filled(task.restart_policy, restart)
     task.resources = task.resources or Resources()
     if not task.resources.cores:
         _fill(task.resources, "cpu", TASK_CPU_MHZ)
@@ -157,14 +151,13 @@ def _fill_task(task: Task, restart: RestartPolicy) -> None:
             for affinity in device.affinities:
                 if affinity is not None:
                     _fill(affinity, "weight", WEIGHT)
-    task.log_config = task.log_config or LogConfig()
-    _fill_from(task.log_config, LOG)
+    task.log_config = _filled(task.log_config, LOG)
     _fill(task, "kill_timeout", KILL_TIMEOUT_NS)
     for affinity in task.affinities:
         if affinity is not None:
             _fill(affinity, "weight", WEIGHT)
     if task.identity is None:
-        task.identity = copy.deepcopy(IDENTITY)
+        task.identity = copy_json(IDENTITY)
 
 
 def _fill_networks(networks: list[NetworkResource | None]) -> None:
@@ -187,8 +180,14 @@ def _fill(record: Record, name: str, value: Any) -> None:
         setattr(record, name, value)
 
 
-def _fill_from(record: Record, default: Record) -> None:
-    """Set every field that *record* says nothing about to what *default* says."""
-    for each in msgspec.structs.fields(default):
-        if not each.name.startswith("_") and record.is_left_out(each.name):
-            setattr(record, each.name, getattr(default, each.name))
+R = TypeVar("R", bound=Record)
+
+
+def _filled(record: R | None, default: R) -> R:
+    """Return *record* with every field that it says nothing about set to what *default*, which is flat, says; a copy of *default* without a record."""
+    if record is None:
+        return copy.copy(default)
+    for name in default.__struct_fields__:
+        if not name.startswith("_") and record.is_left_out(name):
+            setattr(record, name, getattr(default, name))
+    return record

@@ -44,7 +44,8 @@ def register_job(
     _check_eval_priority(eval_priority)
     new = job.copy()
     fill_job(new)
-    old = state.job(new.namespace, new.id)
+    # Read only, so it needs no copy; a job can be huge.
+    old = state.jobs_view.get(new.namespace, new.id)
     if preserve_counts and old is not None:
         counts = {group.name: group.count for group in old.task_groups}
         for group in new.task_groups:
@@ -68,7 +69,7 @@ def deregister_job(state: StateReader, namespace: str, job_id: str, purge: bool,
     Periodic and parameterized jobs are not evaluated; what they have started goes on. Raises InvalidInput for a priority out of range.
     """
     _check_eval_priority(eval_priority)
-    job = state.job(namespace, job_id)
+    job = state.jobs_view.get(namespace or "default", job_id)
     if job is None:
         return Operation()
     stopped = copy.copy(job)

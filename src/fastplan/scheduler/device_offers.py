@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 from fastplan.fit.demand import DeviceUse
 from fastplan.fit.group import DeviceRequest
 from fastplan.fit.supply import DeviceKind
-from fastplan.scheduler.attributes import check_attribute_constraint
 from fastplan.scheduler.node_facts import NodeFacts
+from fastplan.scheduler.operands import check_attribute_constraint
 from fastplan.scheduler.targets import resolve_device_target
 from fastplan.structs import Affinity, AllocatedDevice, Constraint, NodeDevice, RequestedDevice
 
@@ -28,8 +28,11 @@ class DeviceOffer(NamedTuple):
     matched_weight: int
 
 
-def offer_devices(facts: NodeFacts, request: RequestedDevice, used: Collection[DeviceUse]) -> DeviceOffer | str:
-    """Return free healthy instances of the device group whose affinities match best, the first one of equals; or why there are none."""
+def offer_devices(facts: NodeFacts, request: RequestedDevice, used: Collection[DeviceUse], *, exact: bool) -> DeviceOffer | str:
+    """Return free healthy instances of the device group whose affinities match best, the first one of equals; or why there are none.
+
+    *exact*: how attributes are compared, see `check_attribute_constraint`.
+    """
     if not facts.device_groups:
         return NO_DEVICES
     if request.count == 0:
@@ -37,23 +40,24 @@ def offer_devices(facts: NodeFacts, request: RequestedDevice, used: Collection[D
     total_weight = weight_of_affinities(request)
     offer: DeviceOffer | None = None
     for kind, group in facts.device_groups.items():
-        if not group_matches(request, kind, group):
+        if not group_matches(request, kind, group, exact=exact):
             continue
         free = [instance for instance in facts.supply.devices[kind] if DeviceUse(kind, instance) not in used and _may_be_given(request, instance)]
         if len(free) < request.count:
             continue
-        matched = _matched_weight(request, group) if total_weight else 0
+        matched = _matched_weight(request, group, exact) if total_weight else 0
         if offer is None or matched > offer.matched_weight:
             vendor, device_type, name = kind
             offer = DeviceOffer(AllocatedDevice(vendor=vendor, type=device_type, name=name, device_ids=free[: request.count]), matched)
     return NO_MATCH if offer is None else offer
 
 
-def group_matches(request: RequestedDevice, kind: DeviceKind, group: NodeDevice) -> bool:
+def group_matches(request: RequestedDevice, kind: DeviceKind, group: NodeDevice, *, exact: bool) -> bool:
     """Return whether a device group has the name that is asked for, and meets the constraints of the request."""
     if not DeviceRequest(tuple(request.name.split("/", 2)), request.count).matches(kind):
         return False
-    return all(_holds(constraint, group.to_api()) for constraint in request.constraints if constraint is not None)
+    device = group.to_api() if request.constraints else {}
+    return all(_holds(constraint, device, exact) for constraint in request.constraints if constraint is not None)
 
 
 def weight_of_affinities(request: RequestedDevice) -> int:
@@ -61,15 +65,15 @@ def weight_of_affinities(request: RequestedDevice) -> int:
     return sum(abs(affinity.weight) for affinity in request.affinities if affinity is not None)
 
 
-def _matched_weight(request: RequestedDevice, group: NodeDevice) -> int:
+def _matched_weight(request: RequestedDevice, group: NodeDevice, exact: bool) -> int:
     device = group.to_api()
-    return sum(affinity.weight for affinity in request.affinities if affinity is not None and _holds(affinity, device))
+    return sum(affinity.weight for affinity in request.affinities if affinity is not None and _holds(affinity, device, exact))
 
 
-def _holds(condition: Constraint | Affinity, device: dict[str, Any]) -> bool:
+def _holds(condition: Constraint | Affinity, device: dict[str, Any], exact: bool) -> bool:
     left, left_found = resolve_device_target(condition.ltarget, device)
     right, right_found = resolve_device_target(condition.rtarget, device)
-    return check_attribute_constraint(condition.operand, left, right, left_found, right_found)
+    return check_attribute_constraint(condition.operand, left, right, left_found, right_found, exact=exact)
 
 
 def _may_be_given(request: RequestedDevice, instance: str) -> bool:

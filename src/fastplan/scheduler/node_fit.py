@@ -59,10 +59,10 @@ class NodeFitter:
     def fit(self, node: Node, proposed: list[Allocation], preemptor: Preemptor | None) -> NodeFit | str:
         """Return how an allocation fits beside what is *proposed* on a node, or the dimension that is exhausted (schedulers 12)."""
         facts = self.facts(node)
-        ports = facts.supply.ports
-        if ports.invalid is not None and self._context.setting.strict:
+        if facts.supply.ports.invalid is not None and self._context.setting.strict:
             return INVALID_NODE
-        choice = ResourceChoice(facts, [canonical_alloc(alloc) for alloc in proposed], self._context.setting.randomness, preemptor)
+        setting = self._context.setting
+        choice = ResourceChoice(facts, [canonical_alloc(alloc) for alloc in proposed], setting.randomness, preemptor, exact=setting.strict)
         if problem := choice.choose(self._ask):
             return problem
         alloc = Allocation(

@@ -41,8 +41,11 @@ T = TypeVar("T")
 class ResourceChoice:
     """The choice of resources on one node. `choose` fills `resources`; `proposed` becomes what is left after `victims` gave way."""
 
-    def __init__(self, facts: NodeFacts, proposed: list[Allocation], rng: random.Random, preemptor: Preemptor | None) -> None:
-        """*proposed*: what is on the node, in canonical form. *rng* draws dynamic ports. *preemptor*: None where nobody has to give way."""
+    def __init__(self, facts: NodeFacts, proposed: list[Allocation], rng: random.Random, preemptor: Preemptor | None, *, exact: bool) -> None:
+        """*proposed*: what is on the node, in canonical form. *rng* draws dynamic ports. *preemptor*: None where nobody has to give way.
+
+        *exact*: how attributes of devices are compared, see `check_attribute_constraint`.
+        """
         self.proposed = proposed
         self.victims: list[Allocation] = []
         self.resources = AllocatedResources()
@@ -52,6 +55,7 @@ class ResourceChoice:
         self._facts = facts
         self._rng = rng
         self._preemptor = preemptor
+        self._exact = exact
         self._booked: list[Allocation] = []
         self._ports = PortIndex.of(facts.supply.ports)
 
@@ -145,7 +149,7 @@ class ResourceChoice:
         return self._choose_cores(ask, task) if ask.cores > 0 else ""
 
     def _choose_devices(self, request: RequestedDevice, task: AllocatedTaskResources) -> str:
-        offer = offer_devices(self._facts, request, self._used_devices())
+        offer = offer_devices(self._facts, request, self._used_devices(), exact=self._exact)
         if isinstance(offer, str):
             dimension = f"devices: {offer}"
             if self._preemptor is None:
@@ -154,7 +158,7 @@ class ResourceChoice:
             if victims is None:
                 return dimension
             self._evict(victims)
-            offer = offer_devices(self._facts, request, self._used_devices())
+            offer = offer_devices(self._facts, request, self._used_devices(), exact=self._exact)
             if isinstance(offer, str):
                 return f"devices: {offer}"
         task.devices.append(offer.device)
@@ -164,7 +168,7 @@ class ResourceChoice:
 
     def _matcher(self, request: RequestedDevice) -> Callable[[tuple[str, str, str]], bool]:
         groups = self._facts.device_groups
-        return lambda kind: group_matches(request, kind, groups[kind])
+        return lambda kind: group_matches(request, kind, groups[kind], exact=self._exact)
 
     def _used_devices(self) -> set[DeviceUse]:
         return {use for alloc in [*self.proposed, Allocation(allocated_resources=self.resources)] for use in device_uses(alloc)}

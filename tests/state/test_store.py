@@ -470,3 +470,19 @@ def test_tables_are_written_anew_when_half_of_the_rows_are_dead() -> None:
     assert store.alloc(ids[0]) is None
     assert store.node_used(NODE) == (149_800, 95_872, 14_980, 1498)
     assert stored(store, ids[2000]).name == "job.web[2000]"
+
+
+def test_system_jobs_are_found_without_the_others():
+    def system_ids(state):
+        return sorted(job.id for job in state.jobs_view.registered_system())
+
+    store = StateStore()
+    for index, kind in enumerate(("system", "service", "sysbatch", "system"), 1):
+        store.upsert_job(index, Job(id=f"j{index}", type=kind))
+    before = store.snapshot()
+    store.upsert_job(5, Job(id="j1", type="service", version=1))
+    store.upsert_job(6, Job(id="j2", type="system", version=1))
+    store.delete_job(7, "default", "j4")
+    assert (system_ids(before), system_ids(store)) == (["j1", "j4"], ["j2"])
+    assert system_ids(StateStore.load(store.snapshot().save())) == ["j2"]
+    assert system_ids(StateStore.from_dump(store.to_dump())) == ["j2"]

@@ -59,13 +59,22 @@ class Groups:
 class JobsView:
     """Jobs as they were when the view was taken."""
 
-    __slots__ = ("current", "groups", "lookup", "versions")
+    __slots__ = ("current", "groups", "lookup", "system", "versions")
 
-    def __init__(self, versions: RecordView[Job], current: MapView[JobKey, int], lookup: MapView[JobKey, tuple[int, ...]], groups: Groups) -> None:
+    def __init__(
+        self,
+        versions: RecordView[Job],
+        current: MapView[JobKey, int],
+        lookup: MapView[JobKey, tuple[int, ...]],
+        groups: Groups,
+        system: MapView[JobKey, int],
+    ) -> None:
+        """*system*: the part of *current* that are system jobs, which every change of a node concerns."""
         self.versions = versions
         self.current = current
         self.lookup = lookup
         self.groups = groups
+        self.system = system
 
     def get(self, namespace: str, job_id: str, version: int | None = None) -> Job | None:
         """Return the record of a job, or of one of its versions; shared, not to be changed."""
@@ -90,6 +99,11 @@ class JobsView:
         for row in self.current.values():
             yield self.versions[row]
 
+    def registered_system(self) -> Iterator[Job]:
+        """Yield the records of the registered system jobs, in no particular order."""
+        for row in self.system.values():
+            yield self.versions[row]
+
 
 class JobTable(JobsView):
     """The jobs of a store; `view` gives a frozen one."""
@@ -99,15 +113,16 @@ class JobTable(JobsView):
     versions: RecordTable[Job]
     current: RecordMap[JobKey, int]
     lookup: RecordMap[JobKey, tuple[int, ...]]
+    system: RecordMap[JobKey, int]
 
     def __init__(self) -> None:
-        super().__init__(RecordTable(), RecordMap(), RecordMap(), Groups())
+        super().__init__(RecordTable(), RecordMap(), RecordMap(), Groups(), RecordMap())
         # Rows that cannot be looked up, ascending: they live as long as allocations use them.
         self._embedded: dict[tuple[str, str, int], list[int]] = {}
 
     def view(self) -> JobsView:
         """Return the table as it is now, frozen."""
-        return JobsView(self.versions.view(), self.current.view(), self.lookup.view(), self.groups)
+        return JobsView(self.versions.view(), self.current.view(), self.lookup.view(), self.groups, self.system.view())
 
     def add_version(self, job: Job) -> int:
         """Make a version of a job known, in place of an equal number if there is one, and return its row. *job* is kept."""
@@ -124,8 +139,15 @@ class JobTable(JobsView):
     def register(self, job: Job) -> int:
         """Make *job* the registered one of its id and return its row. *job* is kept."""
         row = self.add_version(job)
-        self.current.set((job.namespace, job.id), row)
+        self._set_current((job.namespace, job.id), row)
         return row
+
+    def _set_current(self, key: JobKey, row: int) -> None:
+        self.current.set(key, row)
+        if self.versions[row].type == "system":
+            self.system.set(key, row)
+        elif key in self.system:
+            self.system.delete(key)
 
     def embed(self, job: Job) -> int:
         """Return the row of the job that came inside an allocation: of the version that can be looked up if it is the same, else a row of its own.
@@ -148,6 +170,8 @@ class JobTable(JobsView):
         key = (namespace, job_id)
         if key in self.current:
             self.current.delete(key)
+        if key in self.system:
+            self.system.delete(key)
         rows = self.lookup.get(key, ())
         if rows:
             self.lookup.delete(key)
@@ -192,7 +216,7 @@ class JobTable(JobsView):
         """Fill an empty table with what another one held: its versions by row ascending, the registered ones, those to be looked up, the groups by row."""
         self.versions.restore(versions)
         for namespace, job_id, row in current:
-            self.current.set((namespace, job_id), row)
+            self._set_current((namespace, job_id), row)
         looked_up = set()
         for namespace, job_id, rows in lookup:
             self.lookup.set((namespace, job_id), tuple(rows))

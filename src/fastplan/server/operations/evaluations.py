@@ -95,8 +95,8 @@ def node_evaluations(state: StateReader, node_id: str, nodes: Iterable[Node], no
             continue
         jobs.setdefault((alloc.job.namespace, alloc.job.id), alloc.job)
     shapes = list(nodes)
-    for job in state.jobs_view.registered():
-        if job.type == "system" and not job.stop and any(in_scope(node, job) for node in shapes):
+    for job in state.jobs_view.registered_system():
+        if not job.stop and any(in_scope(node, job) for node in shapes):
             jobs.setdefault((job.namespace, job.id), job)
     found = []
     for _, job in sorted(jobs.items()):

@@ -1,7 +1,8 @@
 """Schedulers: where work goes (schedulers.md)."""
 
 from fastplan.scheduler.attributes import parse_attribute
+from fastplan.scheduler.difference import tasks_updated
 from fastplan.scheduler.operands import check_attribute_constraint, check_constraint
 from fastplan.scheduler.targets import resolve_device_target, resolve_target
 
-__all__ = ["check_attribute_constraint", "check_constraint", "parse_attribute", "resolve_device_target", "resolve_target"]
+__all__ = ["check_attribute_constraint", "check_constraint", "parse_attribute", "resolve_device_target", "resolve_target", "tasks_updated"]

@@ -75,7 +75,7 @@ def test_lifecycles(tasks, counted_mhz, rules):
     )
     site = Site(job_of(*tasks), [fits], rules=rules)
     assert site.select() is not None
-    short = with_resources(fits, Processors={"Topology": {"OverrideTotalCompute": counted_mhz - 1, "Cores": [{"ID": n, "BaseSpeed": 1000} for n in (0, 1)]}})
+    short = with_resources(fits, Processors={"Topology": {"OverrideTotalCompute": counted_mhz - 1, "Cores": cores}})
     site = Site(job_of(*tasks), [short], rules=rules)
     assert site.select() is None
     assert site.metric.dimension_exhausted == {"cpu": 1}

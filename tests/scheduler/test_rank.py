@@ -70,9 +70,8 @@ def test_r2_reserved_amounts_are_taken_off_once(rules):
 )
 @BOTH
 def test_lifecycles(tasks, counted_mhz, rules):
-    fits = with_resources(
-        ready_node("n1"), Processors={"Topology": {"OverrideTotalCompute": counted_mhz, "Cores": [{"ID": n, "BaseSpeed": 1000} for n in (0, 1)]}}
-    )
+    cores = [{"ID": number, "BaseSpeed": 1000} for number in (0, 1)]
+    fits = with_resources(ready_node("n1"), Processors={"Topology": {"OverrideTotalCompute": counted_mhz, "Cores": cores}})
     site = Site(job_of(*tasks), [fits], rules=rules)
     assert site.select() is not None
     short = with_resources(fits, Processors={"Topology": {"OverrideTotalCompute": counted_mhz - 1, "Cores": cores}})

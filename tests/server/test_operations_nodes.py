@@ -87,6 +87,14 @@ def test_a_node_again(site: Operated) -> None:
     assert site.operation.unblocks == []
 
 
+def test_a_node_of_an_older_layout_again(site: Operated) -> None:
+    older = {"Resources": {"CPU": 4000, "MemoryMB": 8192, "DiskMB": 1000}, "NodeResources": {"Cpu": {"CpuShares": 4000, "TotalCpuCores": 4}}}
+    for changes in (older, {"Resources": older["Resources"]}):
+        site.do(register_node, node(**changes))
+        # The state holds it in another form, which is no change.
+        assert site.do(register_node, node(**changes)) == []
+
+
 def test_a_node_again_keeps_what_operators_set(site: Operated) -> None:
     site.do(update_node_eligibility, "n1", False)
     site.do(register_node, node(SchedulingEligibility="eligible"))

@@ -472,8 +472,8 @@ def test_tables_are_written_anew_when_half_of_the_rows_are_dead() -> None:
     assert stored(store, ids[2000]).name == "job.web[2000]"
 
 
-def test_system_jobs_are_found_without_the_others():
-    def system_ids(state):
+def test_system_jobs_are_found_without_the_others() -> None:
+    def system_ids(state: Any) -> list[str]:
         return sorted(job.id for job in state.jobs_view.registered_system())
 
     store = StateStore()

@@ -21,7 +21,7 @@ from fastplan.server.operations.evaluations import (
 from fastplan.server.operations.jobs import BUILT_IN_POOLS
 from fastplan.server.operations.operation import Operation, Unblock
 from fastplan.state.snapshot import StateReader
-from fastplan.structs import DrainStrategy, Evaluation, Node
+from fastplan.structs import DrainStrategy, Evaluation, Node, canonical_node
 from fastplan.structs.times import time_text
 
 STATUSES: Final = ("initializing", "ready", "down", "disconnected")
@@ -77,7 +77,7 @@ def register_node(state: StateReader, node: Node, now_ns: int, new_id: NewId) ->
         commands.append(codec.UpsertNodePools([{"Name": new.node_pool}]))
     commands.append(codec.UpsertNodes([new.to_api()]))
     evaluations: list[Evaluation] = []
-    if old is None or _status_matters(old.status, new.status) or _feasibility(old) != _feasibility(new):
+    if old is None or _status_matters(old.status, new.status) or _feasibility(old) != _feasibility(canonical_node(new)):
         evaluations = node_evaluations(state, new.id, [new] if old is None else [old, new], now_ns, new_id)
     return Operation(commands, evaluations, [Unblock("class", computed_class=new.computed_class)] if is_ready(new) else [])
 

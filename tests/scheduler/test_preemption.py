@@ -158,6 +158,15 @@ def test_every_holder_of_a_port_goes_under_strict_rules_only(strict, expected):
     assert {alloc.id for alloc in victims} == expected
 
 
+def test_a_device_on_which_nobody_is_in_the_way_is_passed_over():
+    node = network_node()
+    shared = {"Shared": {"Networks": [{"Mode": "host", "ReservedPorts": [{"Label": "x", "Value": 80}]}]}}
+    holder = low_alloc("holder", node)
+    holder.allocated_resources = Allocation.from_api({"AllocatedResources": shared}).allocated_resources
+    wanted = {"ReservedPorts": [{"Label": "x", "Value": 80}]}
+    assert preempt_for_network(node, [on_network(node, "a", 443), holder], wanted, HIGH, []) == ["holder"]
+
+
 def test_a_port_of_somebody_too_important_rules_the_device_out():
     node = network_node()
     wanted = {"ReservedPorts": [{"Label": "x", "Value": 80}, {"Label": "y", "Value": 81}]}

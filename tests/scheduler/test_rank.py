@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
+from fastplan.fit import allocs_fit
 from fastplan.rules import Rules
 from fastplan.structs import Job, Node
 from fastplan.testing.builders import batch_job, group_api, ready_node, running_alloc, service_job, system_job
@@ -410,6 +412,31 @@ def test_victims_for_ports_and_devices(rules):
     ranked = Site(job, [gpu_node()], [running_alloc("victim", low, "n1", AllocatedResources=held)], rules=rules).select(preempt=True)
     assert ranked is not None
     assert [alloc.id for alloc in ranked.preempted] == ["victim"]
+
+
+def test_what_gives_way_under_strict_rules_is_enough_and_may_be_evicted():
+    rng = random.Random(11)
+    chosen = 0
+    for _ in range(150):
+        job = service_job("web", group_api(count=2, cpu_mhz=rng.choice((600, 1400)), memory_mib=rng.choice((300, 900))), Priority=60)
+        owners = [service_job(f"job-{priority}", Priority=priority) for priority in (20, 40, 51)] + [job]
+        amounts = [(rng.choice(owners), rng.choice((200, 500, 900)), rng.choice((100, 400))) for _ in range(rng.randrange(2, 7))]
+        allocs = [running_alloc(f"a{number}", owner, "n1", cpu_mhz=cpu, memory_mib=memory) for number, (owner, cpu, memory) in enumerate(amounts)]
+        site = Site(job, [ready_node("n1", cpu_mhz=2000, memory_mib=1500)], allocs, rules=Rules.STRICT)
+        if site.place() is not None:
+            continue
+        ranked = site.select(preempt=True)
+        if ranked is None:
+            assert site.metric.nodes_exhausted == 1
+            continue
+        chosen += 1
+        assert ranked.preempted
+        assert all(victim.job is not None and victim.job.priority <= 50 for victim in ranked.preempted)
+        gone = {victim.id for victim in ranked.preempted}
+        left = [alloc for alloc in allocs if alloc.id not in gone]
+        new = running_alloc("new", job, "n1", AllocatedResources=ranked.resources.to_api())
+        assert allocs_fit(site.nodes[0], [*left, new]).fit
+    assert chosen > 20
 
 
 @BOTH

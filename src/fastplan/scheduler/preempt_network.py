@@ -36,12 +36,12 @@ def victims_for_network(preemptor: Preemptor, supply: NodeSupply, allocs: Sequen
         if ask.mbits > available_mbits:
             continue
         victims = _on_device(preemptor, holders, ask, kept_ports.get(device, set()), available_mbits - used_mbits.get(device, 0))
-        if victims is None:
+        if not victims:
             continue
         if not preemptor.strict and ask.mbits == 0 and available_mbits > 0:
             # As recorded: an ask without bandwidth counts as met by the first victim, so that the others seem superfluous, ports or not.
             del victims[1:]
-        return victims or None
+        return victims
     return None
 
 

@@ -486,3 +486,24 @@ def test_system_jobs_are_found_without_the_others() -> None:
     assert (system_ids(before), system_ids(store)) == (["j1", "j4"], ["j2"])
     assert system_ids(StateStore.load(store.snapshot().save())) == ["j2"]
     assert system_ids(StateStore.from_dump(store.to_dump())) == ["j2"]
+
+
+def test_open_evaluations_are_found_without_the_others() -> None:
+    def open_ids(state: Any, job_id: str = "j") -> list[str]:
+        return sorted(evaluation.id for evaluation in state.open_evals_by_job("default", job_id))
+
+    store = StateStore()
+    statuses = ("pending", "blocked", "complete", "failed", "canceled", "")
+    store.upsert_evals(1, [Evaluation(id=f"e{number}", job_id="j", status=status) for number, status in enumerate(statuses)])
+    before = store.snapshot()
+    assert (open_ids(store), store.has_evals("", "j"), store.has_evals("default", "k")) == (["e0", "e1", "e5"], True, False)
+    store.upsert_evals(2, [Evaluation(id="e0", job_id="j", status="complete"), Evaluation(id="e2", job_id="j", status="pending")])
+    store.touch_evals([(3, "e1")])
+    store.upsert_evals(4, [Evaluation(id="e5", job_id="k", status="pending")])
+    assert (open_ids(store), open_ids(store, "k")) == (["e1", "e2"], ["e5"])
+    store.delete_evals(5, ["e1", "e3", "e5", "ghost"])
+    assert (open_ids(store), open_ids(store, "k"), store.has_evals("default", "k")) == (["e2"], [], False)
+    assert [evaluation.modify_index for evaluation in store.open_evals_by_job("", "j")] == [2]
+    assert open_ids(before) == ["e0", "e1", "e5"]
+    for again in (StateStore.load(store.snapshot().save()), StateStore.from_dump(store.to_dump())):
+        assert open_ids(again) == ["e2"]

@@ -34,7 +34,7 @@ def upsert_evals(store: StateStore, index: int, now_ns: int, evals: Sequence[Eva
 
 def _cancel_blocked(store: StateStore, index: int, now_ns: int, successful: Evaluation) -> None:
     canceled = []
-    for evaluation in store.eval_records_by_job(successful.namespace, successful.job_id):
+    for evaluation in store.open_evals_by_job(successful.namespace, successful.job_id):
         if evaluation.status == "blocked":
             twin = copy.copy(evaluation)
             twin.status = "canceled"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from fastplan.state import StateStore
 from fastplan.structs import Job
 
 JobKey = tuple[str, str]
 """Namespace and job id."""
-
-ENDED_EVALS: Final = frozenset({"complete", "failed", "canceled"})
 
 
 def jobs_of_rows(store: StateStore, rows: Iterable[int]) -> Iterator[JobKey]:
@@ -54,7 +51,6 @@ def status_of(store: StateStore, job: Job) -> str:
         return "dead"
     if job.type == "system" or job.periodic is not None or (job.parameterized_job is not None and not job.dispatched):
         return "running"
-    evals = store.eval_records_by_job(job.namespace, job.id)
-    if any(evaluation.status not in ENDED_EVALS for evaluation in evals):
+    if store.open_evals_by_job(job.namespace, job.id):
         return "pending"
-    return "dead" if evals or any(sum(clients) for clients, _ in counts) else "pending"
+    return "dead" if store.has_evals(job.namespace, job.id) or any(sum(clients) for clients, _ in counts) else "pending"

@@ -54,6 +54,7 @@ class StateReader:
     _extras: RecordView[Allocation | bytes]
     _evals: MapView[str, Evaluation]
     _evals_of_job: MapView[tuple[str, str], tuple[str, ...]]
+    _open_evals_of_job: MapView[tuple[str, str], tuple[str, ...]]
     _deployments: MapView[str, Deployment]
     _deployments_of_job: MapView[tuple[str, str], tuple[str, ...]]
     _node_pools: Mapping[str, dict[str, object]]
@@ -267,6 +268,14 @@ class StateReader:
     def eval_records_by_job(self, namespace: str, job_id: str) -> list[Evaluation]:
         """Return the evaluations of a job in no particular order, without copying them: shared, not to be changed."""
         return [self._evals[eval_id] for eval_id in self._evals_of_job.get((namespace or "default", job_id), ())]
+
+    def open_evals_by_job(self, namespace: str, job_id: str) -> list[Evaluation]:
+        """Return the evaluations of a job that have not ended, without copying them and without a look at the others: shared, not to be changed."""
+        return [self._evals[eval_id] for eval_id in self._open_evals_of_job.get((namespace or "default", job_id), ())]
+
+    def has_evals(self, namespace: str, job_id: str) -> bool:
+        """Return whether a job has any evaluation."""
+        return (namespace or "default", job_id) in self._evals_of_job
 
     def evals_by_prefix(self, prefix: str) -> list[Evaluation]:
         """Return the evaluations whose id starts with *prefix*, ascending by id."""

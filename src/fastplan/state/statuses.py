@@ -25,6 +25,9 @@ CLIENT_LOST = 6
 DESIRED_NUMBERS = {text: number for number, text in enumerate(DESIRED_TEXTS)}
 CLIENT_NUMBERS = {text: number for number, text in enumerate(CLIENT_TEXTS)}
 
+EVALS_ENDED = frozenset({"complete", "failed", "canceled"})
+"""Statuses of an evaluation that nobody works on any more (worker-and-broker 2.2)."""
+
 OTHER = 0
 """Number of a status text that is not listed: not terminal, as the empty one; the text is kept in the extra of the allocation."""
 

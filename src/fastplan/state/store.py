@@ -12,6 +12,7 @@ from fastplan.fit.encode import encode_node, status_flags
 from fastplan.state import transfer
 from fastplan.state.named import read_named, read_opaque
 from fastplan.state.records import RecordMap
+from fastplan.state.statuses import EVALS_ENDED
 from fastplan.state.store_allocs import AllocWriter
 from fastplan.structs import Deployment, Evaluation, Job, Node, canonical_node
 
@@ -191,12 +192,21 @@ class StateStore(AllocWriter):
     def put_eval(self, evaluation: Evaluation) -> None:
         """Write an evaluation as it is, outside of the log: for loaders. It is kept."""
         evaluation.namespace = evaluation.namespace or "default"
+        known = self._evals.get(evaluation.id)
+        if known is not None:
+            _disown(self._open_evals_of_job, known)
         _put_owned(self._evals, self._evals_of_job, evaluation)
+        if evaluation.status not in EVALS_ENDED:
+            key = (evaluation.namespace, evaluation.job_id)
+            self._open_evals_of_job.set(key, (*self._open_evals_of_job.get(key, ()), evaluation.id))
 
     def delete_evals(self, index: int, eval_ids: Iterable[str], alloc_ids: Iterable[str] = ()) -> None:
         """Forget evaluations, and allocations with them. Unknown ids are passed over."""
         with self.batch():
             for eval_id in eval_ids:
+                known = self._evals.get(eval_id)
+                if known is not None:
+                    _disown(self._open_evals_of_job, known)
                 _delete_owned(self._evals, self._evals_of_job, eval_id)
             self.touch(index, "evals")
             alloc_ids = list(alloc_ids)
@@ -272,9 +282,17 @@ def _delete_owned(records: RecordMap[str, _Owned], of_job: RecordMap[tuple[str, 
     known = records.get(record_id)
     if known is None:
         return
-    key: tuple[str, str] = (known.namespace, known.job_id)
     records.delete(record_id)
-    left = tuple(other for other in of_job[key] if other != record_id)
+    _disown(of_job, known)
+
+
+def _disown(of_job: RecordMap[tuple[str, str], tuple[str, ...]], record: Evaluation | Deployment) -> None:
+    """Take a record off the list of its job's records, if it is there."""
+    key = (record.namespace, record.job_id)
+    owned = of_job.get(key, ())
+    if record.id not in owned:
+        return
+    left = tuple(other for other in owned if other != record.id)
     if left:
         of_job.set(key, left)
     else:

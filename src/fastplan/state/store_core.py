@@ -32,6 +32,7 @@ class StoreCore(StateReader):
     _extras: RecordTable[Allocation | bytes]
     _evals: RecordMap[str, Evaluation]
     _evals_of_job: RecordMap[tuple[str, str], tuple[str, ...]]
+    _open_evals_of_job: RecordMap[tuple[str, str], tuple[str, ...]]
     _deployments: RecordMap[str, Deployment]
     _deployments_of_job: RecordMap[tuple[str, str], tuple[str, ...]]
 
@@ -47,6 +48,7 @@ class StoreCore(StateReader):
         self._extras = RecordTable()
         self._evals = RecordMap()
         self._evals_of_job = RecordMap()
+        self._open_evals_of_job = RecordMap()
         self._deployments = RecordMap()
         self._deployments_of_job = RecordMap()
         self._node_pools = {}
@@ -76,6 +78,7 @@ class StoreCore(StateReader):
             snapshot._extras = self._extras.view()
             snapshot._evals = self._evals.view()
             snapshot._evals_of_job = self._evals_of_job.view()
+            snapshot._open_evals_of_job = self._open_evals_of_job.view()
             snapshot._deployments = self._deployments.view()
             snapshot._deployments_of_job = self._deployments_of_job.view()
             snapshot._node_pools = self._node_pools

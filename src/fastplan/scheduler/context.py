@@ -8,7 +8,7 @@ from fastplan.scheduler.feasible.eligibility import ClassEligibility
 from fastplan.scheduler.metrics import SelectionMetrics
 from fastplan.scheduler.setting import Setting
 from fastplan.state.snapshot import StateReader
-from fastplan.structs import Allocation, Evaluation, Job
+from fastplan.structs import Allocation, Evaluation, Job, Node
 
 
 class Context:
@@ -17,7 +17,7 @@ class Context:
     `attempt` counts from 0. `refused_node_ids`: nodes on which an earlier plan of this evaluation was refused.
     """
 
-    __slots__ = ("attempt", "config", "draft", "eligibility", "evaluation", "job", "metrics", "refused_node_ids", "setting", "state")
+    __slots__ = ("_job_allocs", "attempt", "config", "draft", "eligibility", "evaluation", "job", "metrics", "refused_node_ids", "setting", "state")
 
     def __init__(
         self,
@@ -38,9 +38,21 @@ class Context:
         self.config: SchedulerConfig = config_of(state, job)
         self.draft = PlanDraft(evaluation, job, state, setting.now_ns)
         self.metrics = SelectionMetrics()
+        self._job_allocs: list[Allocation] | None = None
         self.eligibility = ClassEligibility()
         if job is not None:
             self.eligibility.set_job(job)
+
+    def job_allocs(self) -> list[Allocation]:
+        """Return all allocations of the evaluated job in the state; shared, not to be changed."""
+        if self._job_allocs is None:
+            self._job_allocs = self.state.allocs_by_job(self.evaluation.namespace, self.evaluation.job_id)
+        return self._job_allocs
+
+    def node(self, node_id: str) -> Node | None:
+        """Return the record of a node, None if it does not exist; shared, not to be changed."""
+        row = self.state.node_row(node_id)
+        return None if row is None else self.state.node_record(row)
 
     def proposed_allocs(self, node_id: str) -> list[Allocation]:
         """Return what would count on a node if the draft were committed (schedulers 3.7)."""

@@ -134,6 +134,14 @@ class PlanDraft:
             proposed[entry.id] = entry if entry.job is not None or self.job is None else with_job_of(entry, self.job)
         return list(proposed.values())
 
+    def placed_allocs(self) -> Iterable[Allocation]:
+        """Yield all that the plan places or updates, whatever the node."""
+        for entries in self.node_allocation.values():
+            yield from entries
+        for copies in self.copies:
+            for row in sorted(set(copies.node_rows.tolist())):
+                yield from copies.records_on(row, self._state.node_id(row) or "", self.eval_id, self.job)
+
     def _placed(self, node_id: str) -> Iterable[Allocation]:
         yield from self.node_allocation.get(node_id, ())
         if self.copies:

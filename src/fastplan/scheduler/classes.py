@@ -1,0 +1,37 @@
+"""The class of a node: what nodes have in common that constraints cannot tell apart (schedulers 8.2)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from fastplan.structs import Node
+
+_UNIQUE: Final = "unique."
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def computed_class(node: Node) -> str:
+    """Return the class of a node: what it says itself, else a hash over datacenter, class, pool, attributes, metadata and kinds of devices.
+
+    Keys that start with `unique.` do not count, nor do id, name, status, resources, drivers and host volumes.
+    """
+    if node.computed_class:
+        return node.computed_class
+    devices = [] if node.node_resources is None else [device for device in node.node_resources.devices if device is not None]
+    parts = (
+        node.datacenter,
+        node.node_class,
+        node.node_pool,
+        _common(node.attributes),
+        _common(node.meta),
+        [(device.vendor, device.type, device.name, _common(device.attributes)) for device in devices],
+    )
+    return "v1:" + str(int.from_bytes(hashlib.blake2b(_ENCODER.encode(parts), digest_size=8).digest(), "big"))
+
+
+def _common(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if not key.startswith(_UNIQUE)}

@@ -47,7 +47,7 @@ def test_r16_more_where_there_are_preferences(count, config, evaluated):
 
 
 def test_r17_what_is_filtered_does_not_count_as_an_option():
-    nodes = [*equal_nodes(2), ready_node("n0002", Attributes={"kernel.name": "windows"})]
+    nodes = [*equal_nodes(2), ready_node("n0002", ComputedClass="windows", Attributes={"kernel.name": "windows"})]
     constraint = {"LTarget": "${attr.kernel.name}", "Operand": "=", "RTarget": "linux"}
     site = Site(service_job("web", Affinities=[AFFINITY], Constraints=[constraint]), nodes, rules=Rules.NOMAD)
     assert site.place() is not None

@@ -53,12 +53,14 @@ class SpreadScorer:
         self._wishes: dict[str, dict[str, SpreadWish]] = {}
         self._total_weight = 0
         self._lowest_boost = WORST
+        self._properties: dict[tuple[str, str], PropertySet] = {}
         self._blocks: list[tuple[SpreadWish, PropertySet, Mapping[str, int]]] = []
 
     def set_job(self, job: Job) -> None:
         """Say whose groups are spread."""
         self._job = job
         self._wishes = {}
+        self._properties = {}
 
     def set_group(self, group: TaskGroup) -> None:
         """Begin a selection for a group: its allocations are counted as the plan stands now."""
@@ -73,7 +75,10 @@ class SpreadScorer:
         wishes = self._wishes[group.name]
         self._blocks = []
         for spread in [*of_job, *own]:
-            properties = PropertySet(self._context, self._job, spread.attribute, group.name)
+            key = (spread.attribute, group.name)
+            properties = self._properties.get(key)
+            if properties is None:
+                properties = self._properties[key] = PropertySet(self._context, self._job, spread.attribute, group.name)
             self._blocks.append((wishes[spread.attribute], properties, properties.counts()))
         if self._strict:
             self._lowest_boost = self._lowest_of_targets()

@@ -120,11 +120,7 @@ class SystemStack(_Stack):
         self._source.set_nodes(nodes)
 
     def select(self, group: TaskGroup, options: SelectOptions = NO_OPTIONS) -> RankedNode | None:
-        """Return the best node for one more allocation of *group*, None if there is none; the context's metrics say why.
-
-        What was known of classes is forgotten first: the evaluation that waits for room on a node must name that node's class alone (schedulers 4.10).
-        """
-        self._context.eligibility.reset()
+        """Return the best node for one more allocation of *group*, None if there is none; the context's metrics say why."""
         self._begin(group, options)
         return best(self._options(options), _score)
 

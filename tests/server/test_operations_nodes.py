@@ -9,6 +9,7 @@ import pytest
 
 from fastplan import codec
 from fastplan.errors import InvalidInput, StateError
+from fastplan.scheduler.classes import computed_class
 from fastplan.server.operations import (
     Unblock,
     deregister_job,
@@ -19,7 +20,7 @@ from fastplan.server.operations import (
     update_node_eligibility,
     update_node_status,
 )
-from fastplan.structs import DrainStrategy, Evaluation
+from fastplan.structs import DrainStrategy, Evaluation, Node
 from tests.server.operated import NOW, Operated, alloc, job, node
 
 ROOM = [Unblock("class", computed_class="c"), Unblock("node", node_id="n1")]
@@ -110,9 +111,6 @@ def test_a_node_again_keeps_what_operators_set(site: Operated) -> None:
 
 
 def test_what_a_node_leaves_out(site: Operated) -> None:
-    from fastplan.scheduler.classes import computed_class
-    from fastplan.structs import Node
-
     given = Node(id="bare", node_pool="new")
     site.do(register_node, given)
     stored = site.store.node("bare")
@@ -121,6 +119,32 @@ def test_what_a_node_leaves_out(site: Operated) -> None:
     assert (stored.computed_class, stored.status_updated_at) == (computed_class(stored), NOW // 10**9)
     assert site.store.node_pool("new") is not None
     assert given == Node(id="bare", node_pool="new")
+
+
+def test_the_class_follows_what_a_node_has_become(site: Operated) -> None:
+    site.do(register_node, node("n2", ComputedClass=""))
+    first = site.store.node("n2")
+    assert first is not None
+    # As somebody sends it who has read it here.
+    first.attributes = {"kernel.name": "linux"}
+    site.do(register_node, first)
+    second = site.store.node("n2")
+    assert second is not None
+    assert second.computed_class not in ("", first.computed_class)
+    assert site.operation.unblocks == [Unblock("class", computed_class=second.computed_class)]
+    second.attributes["unique.hostname"] = "a"
+    site.do(register_node, second)
+    third = site.store.node("n2")
+    assert third is not None
+    assert third.computed_class == second.computed_class
+    # A class of one's own stays.
+    third.computed_class = "mine"
+    for attributes in ({"a": "b"}, {"a": "c"}):
+        third.attributes = attributes
+        site.do(register_node, third)
+        found = site.store.node("n2")
+        assert found is not None
+        assert found.computed_class == "mine"
 
 
 @pytest.mark.parametrize(

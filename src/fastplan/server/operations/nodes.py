@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from fastplan import codec
 from fastplan.errors import InvalidInput, StateError
+from fastplan.scheduler.classes import computed_class
 from fastplan.scheduler.cluster_nodes import is_draining, is_ready
 from fastplan.server.operations.evaluations import (
     NODE_DRAIN,
@@ -69,7 +70,7 @@ def register_node(state: StateReader, node: Node, now_ns: int, new_id: NewId) ->
         )
         new.events = new.events or old.events
     new.node_pool = new.node_pool or "default"
-    new.computed_class = new.computed_class or _computed_class(new)
+    new.computed_class = _class_of(new, old)
     if old is None or old.status != new.status or not new.status_updated_at:
         new.status_updated_at = now_ns // 10**9
     commands: list[codec.Single] = []
@@ -207,11 +208,17 @@ def _feasibility(node: Node) -> tuple[object, ...]:
     return (*(getattr(node, name) for name in FEASIBILITY_FIELDS), drivers)
 
 
-def _computed_class(node: Node) -> str:
-    # The class is a digest, and reading it costs nothing until a node asks for one.
-    from fastplan.scheduler.classes import computed_class
+def _class_of(new: Node, old: Node | None) -> str:
+    """Return the computed class of a node that registers: the one that it brings, unless that was worked out here for what it used to be."""
+    if old is not None and new.computed_class == old.computed_class == _worked_out(old):
+        return _worked_out(new)
+    return computed_class(new)
 
-    return computed_class(node)
+
+def _worked_out(node: Node) -> str:
+    twin = copy.copy(node)
+    twin.computed_class = ""
+    return computed_class(twin)
 
 
 def _room_on(node: Node) -> list[Unblock]:

@@ -155,7 +155,8 @@ class CommandWriter:
     @_check.register
     def _(self, command: codec.UpsertAllocs) -> list[Write]:
         allocs = self._read(Allocation, command.allocs, "allocs")
-        return [partial(self._store.upsert_allocs, self._index, allocs)]
+        jobs = {(alloc.namespace or "default", alloc.job_id) for alloc in allocs}
+        return [partial(self._store.upsert_allocs, self._index, allocs), partial(refresh_statuses, self._store, jobs)]
 
     @_check.register
     def _(self, command: codec.DeleteAllocs) -> list[Write]:

@@ -125,6 +125,12 @@ def test_lower_priorities_go_first():
     assert preempt_for_task_group(node, allocs, ask(500, 10), HIGH, []) == ["ten"]
 
 
+def test_of_equals_the_one_with_the_lowest_id_goes():
+    node = ready_node("n1", cpu_mhz=1000)
+    allocs = [low_alloc(name, node, cpu_mhz=500) for name in "ba"]
+    assert preempt_for_task_group(node, allocs, ask(500, 10), HIGH, []) == ["a"]
+
+
 def test_pinned_cores_are_part_of_what_must_be_free():
     node = ready_node("n1", cpu_mhz=4000)
     pinned = {"Tasks": {"web": {"Cpu": {"CpuShares": 2000, "ReservedCores": [0, 1]}, "Memory": {"MemoryMB": 1}}}}

@@ -303,6 +303,22 @@ def test_device_affinities_are_a_score(rules):
     assert scores == pytest.approx({"n1": 2 / 3, "n2": 1 / 3, "n3": 0.0})
 
 
+@BOTH
+def test_of_two_groups_that_match_alike_the_last_one(rules):
+    instances = [{"ID": f"{name}0", "Healthy": True} for name in "ab"]
+    devices = [{"Vendor": "nvidia", "Type": "gpu", "Name": name, "Instances": [instance]} for name, instance in zip("ab", instances, strict=True)]
+    site = Site(job_of(task("main", Devices=[{"Name": "gpu", "Count": 1}])), [with_resources(ready_node("n1"), Devices=devices)], rules=rules)
+    chosen = []
+    for _ in devices:
+        ranked = site.select()
+        assert ranked is not None
+        device = ranked.resources.tasks["main"].devices[0]  # type: ignore[union-attr]
+        assert device is not None
+        chosen += device.device_ids
+        site.place()
+    assert chosen == ["b0", "a0"]
+
+
 @pytest.mark.parametrize(("free", "asked", "expected"), [((1, 3, 5), 2, [1, 3]), ((0, 1), 3, None)])
 @BOTH
 def test_cores_are_taken_by_id(free, asked, expected, rules):

@@ -29,7 +29,7 @@ class DeviceOffer(NamedTuple):
 
 
 def offer_devices(facts: NodeFacts, request: RequestedDevice, used: Collection[DeviceUse], *, exact: bool) -> DeviceOffer | str:
-    """Return free healthy instances of the device group whose affinities match best, the first one of equals; or why there are none.
+    """Return free healthy instances of the device group whose affinities match best, the last one of equals; or why there are none.
 
     *exact*: how attributes are compared, see `check_attribute_constraint`.
     """
@@ -46,7 +46,7 @@ def offer_devices(facts: NodeFacts, request: RequestedDevice, used: Collection[D
         if len(free) < request.count:
             continue
         matched = _matched_weight(request, group, exact) if total_weight else 0
-        if offer is None or matched > offer.matched_weight:
+        if offer is None or matched >= offer.matched_weight:
             vendor, device_type, name = kind
             offer = DeviceOffer(AllocatedDevice(vendor=vendor, type=device_type, name=name, device_ids=free[: request.count]), matched)
     return NO_MATCH if offer is None else offer

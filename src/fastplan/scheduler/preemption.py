@@ -64,8 +64,8 @@ class Preemptor:
         return alloc.job is not None and self.priority - alloc.job.priority >= PRIORITY_GAP
 
     def others(self, allocs: Iterable[Allocation]) -> list[Allocation]:
-        """Return the allocations of other jobs, in canonical form."""
-        return [canonical_alloc(alloc) for alloc in allocs if not self.is_own(alloc)]
+        """Return the allocations of other jobs, in canonical form, by id: of victims that are equally near the first one goes."""
+        return sorted((canonical_alloc(alloc) for alloc in allocs if not self.is_own(alloc)), key=lambda alloc: alloc.id)
 
     def by_priority(self, allocs: Iterable[Allocation]) -> list[list[Candidate]]:
         """Return those that may be evicted, grouped by the priorities of their jobs, lowest first."""

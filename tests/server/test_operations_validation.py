@@ -101,6 +101,8 @@ IN_GROUP = [
     ({"ReschedulePolicy": {"Delay": SECOND}}, "ReschedulePolicy.Delay", SECOND),
     ({"ReschedulePolicy": {"MaxDelay": 29 * SECOND}}, "ReschedulePolicy.MaxDelay", 29 * SECOND),
     ({"ReschedulePolicy": {"Attempts": 3, "Interval": 60 * SECOND}}, "ReschedulePolicy.Attempts", 3),
+    ({"ReschedulePolicy": {"Attempts": 3, "Interval": 3600 * SECOND, "Unlimited": True}}, "ReschedulePolicy.Attempts", 3),
+    ({"ReschedulePolicy": {"Attempts": 3}}, "ReschedulePolicy.Interval", 0),
     ({"Update": {"MaxParallel": -1}}, "Update.MaxParallel", -1),
     ({"Update": {"HealthCheck": "odd"}}, "Update.HealthCheck", "odd"),
     ({"Update": {"Canary": -1}}, "Update.Canary", -1),

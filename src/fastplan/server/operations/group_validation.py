@@ -124,7 +124,15 @@ def _check_update_times(faults: Faults, path: str, update: UpdateStrategy) -> No
 
 
 def _check_reschedule(faults: Faults, path: str, policy: ReschedulePolicy) -> None:
-    if not policy.unlimited and (policy.attempts <= 0 or policy.interval <= 0):
+    if policy.attempts > 0 and policy.unlimited:
+        sentence = f"Reschedule Policy with Attempts = {policy.attempts}, Interval = {duration_text(policy.interval)}, and Unlimited = true is ambiguous"
+        faults.add(f"{path}.Attempts", policy.attempts, "0 where Unlimited is true", sentence)
+        return
+    if policy.attempts > 0 and policy.interval <= 0:
+        sentence = "Interval must be a non zero value if Attempts > 0"
+        faults.add(f"{path}.Interval", policy.interval, "duration > 0 beside Attempts", sentence)
+        return
+    if not policy.unlimited and policy.attempts <= 0:
         # Never rescheduled: the rest says nothing.
         return
     if policy.delay_function not in DELAY_FUNCTIONS:

@@ -10,6 +10,8 @@ Everything that fastplan raises on purpose is a `FastplanError`:
     │   ├── QueueDisabled     the plan queue is off: this server does not lead
     │   ├── TokenRejected     the evaluation is not outstanding or its token differs
     │   └── SnapshotTimeout   the state did not reach the index that the plan needs
+    ├── BrokerError           the evaluation broker does not know a delivery
+    │   └── BrokerDisabled    the broker is off: this server does not lead
     ├── SchedulerError        a scheduler cannot handle an evaluation
     ├── IndexTimeout          (also TimeoutError)  the state did not reach an index in time
     ├── CodecError            a log entry cannot be decoded
@@ -92,6 +94,14 @@ class TokenRejected(PlanError):
 
 class SnapshotTimeout(PlanError):
     """The state did not reach the index that a plan needs within the limit (plan-apply.md 6.4)."""
+
+
+class BrokerError(FastplanError):
+    """The evaluation broker refuses an ack, a nack or a request (worker-and-broker.md 3.6, 4)."""
+
+
+class BrokerDisabled(BrokerError):
+    """The evaluation broker is off, because this server does not lead."""
 
 
 class SchedulerError(FastplanError):

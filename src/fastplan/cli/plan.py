@@ -34,7 +34,7 @@ def command(state: str, plan: str, rules: str, as_json: bool) -> int:
     API. - is stdin. Exit code 0: all of the plan is accepted; 1: something is refused; 2: bad input.
     """
     refuse_two_readers_of_stdin(state, plan)
-    store = _store(state)
+    store = read_state(state)
     proposed = Plan.from_api(read_json(plan, "plan"), "plan")
     try:
         result = evaluate_plan(store.snapshot(), proposed, rules=Rules(rules))
@@ -64,7 +64,7 @@ def command(state: str, plan: str, rules: str, as_json: bool) -> int:
     return ALL_FITS if fits else DOES_NOT_FIT
 
 
-def _store(source: str) -> StateStore:
+def read_state(source: str) -> StateStore:
     """Return the state that *source* describes; every fault of a dump is bad input."""
     dump: Any = Path(source) if source != STDIN and Path(source).is_dir() else read_json(source, "state")
     if not isinstance(dump, dict | Path):

@@ -62,6 +62,7 @@ class Evaluation(Record):
     class_eligibility: dict[str, bool] = field(default_factory=dict)
     escaped_computed_class: bool = False
     quota_limit_reached: str = ""
+    missing_non_node_resources: list[str] = field(default_factory=list)
     annotate_plan: bool = False
     queued_allocations: dict[str, int] = field(default_factory=dict)
     leader_acl: str = ""

@@ -1,0 +1,435 @@
+"""The server: everything put together, embedded by default (worker-and-broker 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from fastplan import codec
+from fastplan.broker import BlockedEvals, BlockedSettings, BrokerGate, BrokerSettings, EvalBroker
+from fastplan.errors import NotLeader
+from fastplan.fsm import StateMachine
+from fastplan.metrics import Metrics
+from fastplan.planner.applier import Applier
+from fastplan.planner.entry import EntryMaker
+from fastplan.planner.submit import SubmitEndpoint
+from fastplan.planner.tracker import TrackerSettings
+from fastplan.planner.view import OptimisticView
+from fastplan.replication import Gained, Lost, Stopped
+from fastplan.replication.local import LocalReplicator, LocalSettings
+from fastplan.rules import Rules
+from fastplan.scheduler.config import default_scheduler_config
+from fastplan.scheduler.setting import Setting
+from fastplan.server import operations
+from fastplan.server.applied import AppliedEntries
+from fastplan.server.commands import CommandWriter
+from fastplan.server.config import ServerConfig
+from fastplan.server.dry_run import DryRun, dry_run, registered
+from fastplan.server.endpoints import LeaderEndpoints
+from fastplan.server.leadership import Leadership
+from fastplan.server.locks import SubjectLocks
+from fastplan.server.operations import Operation
+from fastplan.state import StateReader, StateSnapshot, StateStore
+from fastplan.structs import Allocation, DrainStrategy, Job, Node
+from fastplan.worker import InlineExecutor, ThreadExecutor, Worker, WorkerMetrics, WorkerSettings
+
+logger = logging.getLogger("fastplan.server")
+
+CLOSE_S: Final = 10.0
+"""How long workers may take to finish what they hold when the server ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an operation wrote: the index of its entry, 0 if nothing had to be written, and the evaluations that it created."""
+
+    index: int
+    evaluation_ids: tuple[str, ...]
+
+
+class _State:
+    """The state of this server, for its workers. Meets `fastplan.worker.StateAccess`."""
+
+    def __init__(self, machine: StateMachine) -> None:
+        self._machine = machine
+
+    def latest_index(self) -> int:
+        return self._machine.store.latest_index()
+
+    def snapshot(self) -> StateReader:
+        return self._machine.store.snapshot()
+
+    async def index_reached(self, index: int, timeout_s: float) -> None:
+        await self._machine.store.index_reached(index, timeout_s)
+
+    def queued_counts(self, namespace: str, job_id: str) -> Mapping[str, int]:
+        return operations.queued_counts(self._machine.store, namespace, job_id)
+
+
+class Server:
+    """One server with log, state, broker, applier and workers. An async context manager; all calls on the event loop that entered it.
+
+    Operations return what they wrote, when it is durable and applied. They raise StateError for what does not exist or may not be done, InvalidInput for
+    what makes no sense, NotLeader while the server does not lead, and what the log says.
+    """
+
+    def __init__(self, config: ServerConfig | None = None, *, new_log: Callable[[StateMachine], Any] | None = None) -> None:
+        """*new_log*: makes the log, a `Replicator`, around the state machine; None for the one of the configuration."""
+        self.config = config or ServerConfig()
+        self.metrics = Metrics()
+        clock = self.config.time
+        self._clock = clock
+        seed = self.config.seed
+        self._randomness = random.Random(seed)
+        self._ids = random.Random(self._randomness.getrandbits(128))
+        self.machine = StateMachine(metrics=self.metrics, clock=clock)
+        self._new_log = new_log
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._log: Any = None
+        self._applied = AppliedEntries(self.machine)
+        self.broker = EvalBroker(clock, self._broker_settings(), random.Random(self._randomness.getrandbits(128)))
+        self.gate = BrokerGate(self.broker, clock)
+        self.blocked = BlockedEvals(clock, BlockedSettings(prune_threshold_s=self.config.prune_threshold_s), self.broker.enqueue_all)
+        self._workers: list[Worker] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._leads = asyncio.Event()
+        self._ended: asyncio.Future[None] | None = None
+        self._failure: Exception | None = None
+        self._shutting_down = False
+        self._locks = SubjectLocks()
+
+    def _broker_settings(self) -> BrokerSettings:
+        config = self.config
+        return BrokerSettings(
+            nack_timeout_s=config.nack_timeout_s,
+            delivery_limit=config.delivery_limit,
+            initial_nack_delay_s=config.initial_nack_delay_s,
+            subsequent_nack_delay_s=config.subsequent_nack_delay_s,
+            fair_share=config.fair_share,
+        )
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Recover, lead, and start the workers. Raises the errors of the log, which is then closed."""
+        self._log = self._open_log()
+        events = self._log.events()
+        self._writer = CommandWriter(self._log, self._clock)
+        self._applier = self._make_applier()
+        self._leadership = Leadership(
+            self.config,
+            broker=self.broker,
+            gate=self.gate,
+            blocked=self.blocked,
+            applier=self._applier,
+            applied=self._applied,
+            writer=self._writer,
+            randomness=self._randomness,
+            new_id=self._new_id,
+        )
+        try:
+            await self._log.start()
+            self._tasks.append(asyncio.get_running_loop().create_task(self._follow(events)))
+            await self._leads.wait()
+            await self._make_first_entries()
+        except BaseException:
+            await self._close()
+            raise
+        self._start_workers()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Let workers finish what they hold, answer what was submitted, flush and close."""
+        await self._close()
+
+    def _open_log(self) -> Any:
+        if self._new_log is not None:
+            return self._new_log(self.machine)
+        directory = self.config.data_dir
+        if directory is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="fastplan-server-")
+            directory = self._directory.name
+        settings = LocalSettings(
+            directory=Path(directory), node_id="server", low_water_bytes=self.config.low_water_bytes, reserve_bytes=self.config.reserve_bytes
+        )
+        return LocalReplicator(settings, self.machine)
+
+    def _make_applier(self) -> Applier:
+        tracked = self.config.rules is Rules.STRICT if self.config.rejection_tracker is None else self.config.rejection_tracker
+        return Applier(
+            log=self._log,
+            state=self._applied,
+            new_view=lambda: OptimisticView(lambda: self.machine.store, self.config.rules),
+            entries=EntryMaker(lambda: self.machine.store, lambda: self.machine.applied, new_id=self._new_id),
+            clock=self._clock,
+            metrics=self.metrics,
+            tracker=TrackerSettings(enabled=tracked),
+        )
+
+    async def _make_first_entries(self) -> None:
+        """Write what every cluster has from its first day: the scheduler configuration with its defaults (schedulers 1.4)."""
+        if self.machine.store.scheduler_config() is None:
+            await self._writer.write(codec.SetSchedulerConfig(default_scheduler_config()))
+
+    def _start_workers(self) -> None:
+        config = self.config
+        executor = ThreadExecutor(config.workers) if config.executor == "threads" else InlineExecutor()
+        self._executor = executor
+        plans: SubmitEndpoint[Any] = SubmitEndpoint(_Jobs(self.machine), self.broker, self._applier, self._clock, self._applier.metrics)
+        self._endpoints = LeaderEndpoints(
+            broker=self.broker,
+            gate=self.gate,
+            blocked=self.blocked,
+            writer=self._writer,
+            plans=plans,
+            store=lambda: self.machine.store,
+            on_ack=self._leadership.acked,
+        )
+        metrics = WorkerMetrics(self.metrics)
+        for number in range(config.workers):
+            worker = Worker(
+                f"worker-{number}",
+                endpoints=self._endpoints,
+                state=_State(self.machine),
+                clock=self._clock,
+                executor=executor,
+                new_setting=self._new_setting,
+                metrics=metrics,
+                is_shutting_down=lambda: self._shutting_down,
+                settings=WorkerSettings(index_limit_s=config.index_limit_s, catch_up_limit_s=10 * config.index_limit_s),
+            )
+            self._workers.append(worker)
+            self._tasks.append(asyncio.get_running_loop().create_task(worker.run()))
+        self._pause_workers()
+
+    def _new_setting(self) -> Setting:
+        return Setting(
+            now_ns=self._clock.now_ns,
+            rules=self.config.rules,
+            overlap=self.config.overlap,
+            randomness=random.Random(self._ids.getrandbits(128)),
+            deployment_watcher=self.config.deployment_watcher,
+        )
+
+    def _new_id(self) -> str:
+        return str(uuid.UUID(int=self._ids.getrandbits(128), version=4))
+
+    async def _close(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+        running = self._tasks[1:]
+        if running:
+            await asyncio.wait(running, timeout=CLOSE_S)
+        # What is still at work waits for a log that takes nothing.
+        self._shutting_down = True
+        if self._log is not None:
+            if self._writer.term is not None:
+                self._leadership.lose()
+            await self._applier.drained()
+            await self._log.stop()
+        if self._tasks:
+            self._tasks[0].cancel()
+            await asyncio.wait(self._tasks)
+        self.gate.close()
+        if self._workers:
+            self._executor.close()
+        if self._directory is not None:
+            with contextlib.suppress(OSError):
+                self._directory.cleanup()
+
+    async def _follow(self, events: Any) -> None:
+        """Lead and cease to lead as the log says."""
+        async for event in events:
+            if isinstance(event, Gained):
+                self._leadership.gain(event.term)
+                self._pause_workers()
+                self._leads.set()
+            elif isinstance(event, Lost):
+                self._leads.clear()
+                self._leadership.lose()
+                for worker in self._workers:
+                    worker.resume()
+            elif isinstance(event, Stopped):
+                self._failure = event.error
+                self._leads.set()
+                if event.error is not None:
+                    logger.error("the log has stopped: %s", event.error)
+                return
+
+    def _pause_workers(self) -> None:
+        """Spare a leader: three quarters of its workers pause (worker-and-broker 6.11)."""
+        count = len(self._workers)
+        if self.config.pause_when_leading and count > 1 and self._writer.term is not None:
+            for worker in self._workers[: 3 * count // 4]:
+                worker.pause()
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> StateSnapshot:
+        """Return the state as it is now; it never changes, and may be read in any thread."""
+        return self.machine.store.snapshot()
+
+    def latest_index(self) -> int:
+        """Return the index of the last change of the state."""
+        return self.machine.store.latest_index()
+
+    async def wait_for_index(self, index: int, timeout_s: float) -> None:
+        """Wait until the state has *index*. Raises TimeoutError."""
+        await self.machine.store.index_reached(index, timeout_s)
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """The workers."""
+        return tuple(self._workers)
+
+    async def settled(self, timeout_s: float) -> None:
+        """Wait until there is nothing to do: no evaluation ready, held or waiting for another one of its job, no plan queued or in flight.
+
+        Evaluations that are delayed or blocked do not count. Never moves the clock, but what is due by now is done. Raises TimeoutError, which says what
+        is left, and what has stopped the log.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        quiet = 0
+        while True:
+            self._check_alive()
+            self.broker.advance()
+            left = self._left()
+            quiet = 0 if left else quiet + 1
+            if quiet > 2:
+                return
+            if loop.time() > deadline_s:
+                raise TimeoutError(f"after {timeout_s:g} s there are still {', '.join(left) or 'callbacks on their way'}")
+            # A few turns of the loop at once: what is on its way between two parts shows up in one of them.
+            await asyncio.sleep(0 if not left else 0.001)
+
+    def _left(self) -> list[str]:
+        stats = self.broker.stats()
+        pipeline = self._applier.pipeline
+        counts = (
+            (stats.total_ready, "ready evaluations"),
+            (stats.total_unacked, "evaluations held by workers"),
+            (stats.total_pending, "evaluations that wait for another one of their job"),
+            (len(self._applier.queue), "queued plans"),
+            (pipeline.unfinished() if pipeline is not None else 0, "plans in flight"),
+            (self._writer.writing, "commands on their way"),
+        )
+        return [f"{count} {what}" for count, what in counts if count]
+
+    def _check_alive(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # --- operations -------------------------------------------------------------------------------------------------
+
+    async def _operate(self, subject: tuple[str, ...], work: Callable[[StateStore], Operation]) -> Written:
+        """Work out an operation on the newest state and commit it; one at a time for each subject."""
+        self._check_alive()
+        if self._writer.term is None:
+            raise NotLeader("No cluster leader")
+        async with self._locks.holding(subject):
+            operation = work(self.machine.store)
+            index = await self._writer.write(operation.entry())
+        for unblock in operation.unblocks:
+            self._leadership.unblock(unblock, index)
+        return Written(index, tuple(evaluation.id for evaluation in operation.evaluations))
+
+    async def register_job(self, job: Job) -> Written:
+        """Register a job, or its next version, and have it scheduled."""
+        return await self._operate(_job_key(job.namespace, job.id), lambda state: operations.register_job(state, job, **self._stamps()))
+
+    async def deregister_job(self, namespace: str, job_id: str, purge: bool = False) -> Written:
+        """Stop a job, or forget it altogether; its allocations are stopped."""
+        return await self._operate(
+            _job_key(namespace, job_id), lambda state: operations.deregister_job(state, namespace, job_id, purge=purge, **self._stamps())
+        )
+
+    async def scale_job(self, namespace: str, job_id: str, group: str, count: int) -> Written:
+        """Set the count of a group."""
+        return await self._operate(_job_key(namespace, job_id), lambda state: operations.scale_job(state, namespace, job_id, group, count, **self._stamps()))
+
+    async def dispatch_job(self, namespace: str, job_id: str, payload: bytes = b"", meta: Mapping[str, str] | None = None) -> Written:
+        """Start a child of a parameterised job."""
+        return await self._operate(
+            _job_key(namespace, job_id), lambda state: operations.dispatch_job(state, namespace, job_id, payload, dict(meta or {}), **self._stamps())
+        )
+
+    async def register_node(self, node: Node) -> Written:
+        """Register a node, or what has changed of it."""
+        return await self._operate(("node", node.id), lambda state: operations.register_node(state, node, **self._stamps()))
+
+    async def update_node_status(self, node_id: str, status: str) -> Written:
+        """Set the status of a node."""
+        return await self._operate(("node", node_id), lambda state: operations.update_node_status(state, node_id, status, **self._stamps()))
+
+    async def update_node_eligibility(self, node_id: str, eligible: bool) -> Written:
+        """Open or close a node for placements."""
+        return await self._operate(("node", node_id), lambda state: operations.update_node_eligibility(state, node_id, eligible, **self._stamps()))
+
+    async def update_node_drain(self, node_id: str, drain: DrainStrategy | Mapping[str, Any] | None) -> Written:
+        """Begin or, with None, end the drain of a node."""
+        return await self._operate(("node", node_id), lambda state: operations.update_node_drain(state, node_id, drain, **self._stamps()))
+
+    async def deregister_node(self, node_id: str) -> Written:
+        """Forget a node."""
+        return await self._operate(("node", node_id), lambda state: operations.deregister_node(state, node_id, **self._stamps()))
+
+    async def update_allocs_from_client(self, allocs: Sequence[Allocation]) -> Written:
+        """Write what clients say about their allocations."""
+        return await self._operate((), lambda state: operations.update_allocs_from_client(state, allocs, **self._stamps()))
+
+    async def stop_alloc(self, alloc_id: str) -> Written:
+        """Have an allocation stopped and placed elsewhere."""
+        return await self._operate(("allocs", alloc_id), lambda state: operations.stop_alloc(state, alloc_id, **self._stamps()))
+
+    async def promote_deployment(self, deployment_id: str, groups: Sequence[str] | None = None) -> Written:
+        """Promote the canaries of a deployment, of all groups or of some."""
+        return await self._operate(("deployment", deployment_id), lambda state: operations.promote_deployment(state, deployment_id, groups, **self._stamps()))
+
+    async def pause_deployment(self, deployment_id: str, paused: bool) -> Written:
+        """Pause a deployment, or go on with it."""
+        return await self._operate(("deployment", deployment_id), lambda state: operations.pause_deployment(state, deployment_id, paused, **self._stamps()))
+
+    async def fail_deployment(self, deployment_id: str) -> Written:
+        """Fail a deployment."""
+        return await self._operate(("deployment", deployment_id), lambda state: operations.fail_deployment(state, deployment_id, **self._stamps()))
+
+    async def set_scheduler_config(self, config: Mapping[str, Any]) -> Written:
+        """Replace the scheduler configuration, in the shape of the API; `PauseEvalBroker` takes effect at once."""
+        self._check_alive()
+        index = await self._writer.write(codec.SetSchedulerConfig(dict(config)))
+        self._leadership.follow_pause_switch()
+        return Written(index, ())
+
+    async def plan_job(self, job: Job) -> DryRun:
+        """Tell what registering a job would lead to; nothing is written."""
+        setting = self._new_setting()
+        complete = registered(self.machine.store, job, setting)
+        outcome: DryRun = await self._executor.run(dry_run, self.snapshot(), complete, setting)
+        return outcome
+
+    def _stamps(self) -> dict[str, Any]:
+        return {"now_ns": self._clock.now_ns(), "new_id": self._new_id}
+
+
+class _Jobs:
+    """The registered jobs, for plans that name theirs."""
+
+    def __init__(self, machine: StateMachine) -> None:
+        self._machine = machine
+
+    def job(self, namespace: str, job_id: str) -> Job | None:
+        return self._machine.store.job(namespace, job_id)
+
+
+def _job_key(namespace: str, job_id: str) -> tuple[str, ...]:
+    return "job", namespace or "default", job_id

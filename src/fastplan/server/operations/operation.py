@@ -13,15 +13,15 @@ from fastplan.structs import Evaluation
 class Unblocker(Protocol):
     """Who waits for room (worker-and-broker 5.4). *index*: of the entry that made it."""
 
-    def unblock(self, computed_class: str, index: int) -> object:
+    def unblock(self, computed_class: str, index: int, /) -> object:
         """Release what nodes of a class may have room for."""
         ...
 
-    def unblock_class_and_quota(self, computed_class: str, quota: str, index: int) -> object:
+    def unblock_class_and_quota(self, computed_class: str, quota: str, index: int, /) -> object:
         """The same, when what ended counted against *quota* (empty: none)."""
         ...
 
-    def unblock_node(self, node_id: str, index: int) -> object:
+    def unblock_node(self, node_id: str, /) -> object:
         """Release what waits for a node."""
         ...
 
@@ -45,7 +45,7 @@ class Unblock(msgspec.Struct, frozen=True):
         elif self.kind == "class_and_quota":
             blocked.unblock_class_and_quota(self.computed_class, self.quota, index)
         else:
-            blocked.unblock_node(self.node_id, index)
+            blocked.unblock_node(self.node_id)
 
 
 class Operation(msgspec.Struct, frozen=True):

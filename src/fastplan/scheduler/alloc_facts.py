@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Final
 
 from fastplan.structs import Allocation, AllocState
@@ -39,23 +40,27 @@ def ran_successfully(alloc: Allocation) -> bool:
     return bool(states) and all(state is not None and state.state == "dead" and not state.failed for state in states.values())
 
 
+def _client_statuses(alloc: Allocation) -> Iterator[AllocState]:
+    """Yield the records of its client status that say something, newest first."""
+    for state in reversed(alloc.alloc_states):
+        if state is not None and state.field == CLIENT_STATUS_FIELD and state.value:
+            yield state
+
+
 def needs_reconnect(alloc: Allocation) -> bool:
     """Return whether the newest record of its client status says `unknown`."""
-    for state in reversed(alloc.alloc_states):
-        if state is not None and state.field == CLIENT_STATUS_FIELD:
-            return state.value == "unknown"
-    return False
+    newest = next(_client_statuses(alloc), None)
+    return newest is not None and newest.value == "unknown"
 
 
 def last_unknown_ns(alloc: Allocation) -> int:
-    """Return when the most recent unbroken run of `unknown` records began, in Unix nanoseconds; 0 if the newest record says something else."""
+    """Return when the most recent unbroken run of `unknown` records began, in Unix nanoseconds; 0 if there is none."""
     began_ns = 0
-    for state in reversed(alloc.alloc_states):
-        if state is None or state.field != CLIENT_STATUS_FIELD:
-            continue
-        if state.value != "unknown":
+    for state in _client_statuses(alloc):
+        if state.value == "unknown":
+            began_ns = time_ns(state.time, "AllocStates.Time")
+        elif began_ns:
             break
-        began_ns = time_ns(state.time, "AllocStates.Time")
     return began_ns
 
 

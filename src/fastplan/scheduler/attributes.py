@@ -74,7 +74,7 @@ def compare_attributes(left: Attribute, right: Attribute, *, exact: bool = False
         return None
     if not exact and isinstance(mine, int) and isinstance(theirs, int):
         return _order(_wrapped(mine, my_unit), _wrapped(theirs, their_unit))
-    if math.isnan(mine) or math.isnan(theirs):
+    if any(isinstance(value, float) and math.isnan(value) for value in (mine, theirs)):
         return None
     return _order(_exact(mine, my_unit), _exact(theirs, their_unit))
 

@@ -7,7 +7,7 @@ Null and empty are one value. Changes of life cycles are not compared, although 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from fastplan.structs import Job, NetworkResource, Task, TaskGroup
 from fastplan.structs.record import Record
@@ -38,7 +38,7 @@ def _differences(job_a: Job, a: TaskGroup, job_b: Job, b: TaskGroup) -> Iterator
         yield "group consul"
     if _connects_differ(a.services, b.services):
         yield "connect service"
-    if not _equal(a.volumes, b.volumes):
+    if _volumes(a) != _volumes(b):
         yield "volume request"
     if _renders_templates(a) != _renders_templates(b):
         yield "group restart render_templates"
@@ -55,24 +55,24 @@ def _differences(job_a: Job, a: TaskGroup, job_b: Job, b: TaskGroup) -> Iterator
 _PARTS: tuple[tuple[str, Callable[[Task], Any]], ...] = (
     ("task driver", lambda task: task.driver),
     ("task user", lambda task: task.user),
-    ("task config", lambda task: task.config),
-    ("task env", lambda task: task.env),
-    ("task artifacts", lambda task: task.artifacts),
-    ("task vault", lambda task: task.vault),
-    ("task secrets", lambda task: task.secrets),
+    ("task config", lambda task: _plain(task.config, is_open=True)),
+    ("task env", lambda task: _plain(task.env, is_open=True)),
+    ("task artifacts", lambda task: _plain(task.artifacts)),
+    ("task vault", lambda task: _plain(task.vault)),
+    ("task secrets", lambda task: _plain(task.secrets)),
 )
 _LATER_PARTS: tuple[tuple[str, Callable[[Task], Any]], ...] = (
-    ("task templates", lambda task: task.templates),
-    ("task csi config", lambda task: task.csi_plugin_config),
-    ("task volume mounts", lambda task: task.volume_mounts),
+    ("task templates", lambda task: _plain(task.templates)),
+    ("task csi config", lambda task: _plain(task.csi_plugin_config)),
+    ("task volume mounts", lambda task: _plain(task.volume_mounts)),
 )
 
 
 def _task_differences(job_a: Job, group_a: TaskGroup, a: Task, job_b: Job, group_b: TaskGroup, b: Task) -> Iterator[str]:
-    yield from (name for name, part in _PARTS if not _equal(part(a), part(b)))
+    yield from (name for name, part in _PARTS if part(a) != part(b))
     if _consul_differs(a.consul, b.consul):
         yield "task consul"
-    yield from (name for name, part in _LATER_PARTS if not _equal(part(a), part(b)))
+    yield from (name for name, part in _LATER_PARTS if part(a) != part(b))
     if {**job_a.meta, **group_a.meta, **a.meta} != {**job_b.meta, **group_b.meta, **b.meta}:
         yield "task meta"
     mine, theirs = a.resources, b.resources
@@ -95,6 +95,10 @@ def _task_differences(job_a: Job, group_a: TaskGroup, a: Task, job_b: Job, group
         yield "task restart render_templates"
 
 
+def _volumes(group: TaskGroup) -> dict[str, Any]:
+    return {name: _plain(request) for name, request in group.volumes.items()}
+
+
 def _renders_templates(of: Task | TaskGroup) -> bool:
     return of.restart_policy is not None and of.restart_policy.render_templates
 
@@ -103,16 +107,27 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(_plain(a) == _plain(b))
 
 
-def _plain(value: Any, *, keep_objects: bool = False) -> Any:
-    """Return a value without what stands for nothing: null, and empty text, list or object in an object. *keep_objects*: an empty object is something."""
+# Maps whose keys are the user's: there an entry that stands for nothing differs from none.
+_OPEN_MAPS: Final = frozenset({"Args", "Config", "EnvoyGatewayBindAddresses", "Env", "GetterHeaders", "GetterOptions", "Meta"})
+
+
+def _plain(value: Any, *, is_open: bool = False, keep_objects: bool = False) -> Any:
+    """Return a value in which null and empty are one.
+
+    Of an object the parts that stand for nothing are left out: null, zero, false, and empty text, list or object. *is_open*: its keys are the user's, and
+    so are those within; all stay. *keep_objects*: an empty object is something.
+    """
     if isinstance(value, Record):
         value = value.to_api()
     if isinstance(value, Mapping):
-        parts = {key: _plain(part, keep_objects=keep_objects) for key, part in value.items()}
+        parts = {key: _plain(part, is_open=is_open or key in _OPEN_MAPS, keep_objects=keep_objects) for key, part in value.items()}
+        if is_open:
+            return {key: None if part in ([], {}) else part for key, part in parts.items()}
         return {key: part for key, part in parts.items() if not _is_nothing(part) or (keep_objects and part == {})}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_plain(part, keep_objects=keep_objects) for part in value]
-    return value
+        return [_plain(part, is_open=is_open, keep_objects=keep_objects) for part in value]
+    # True is 1 in Python, and something else in a configuration.
+    return (value,) if is_open and isinstance(value, bool) else value
 
 
 def _same_members(a: Sequence[Any], b: Sequence[Any]) -> bool:
@@ -140,7 +155,7 @@ def _network(network: NetworkResource | None) -> Any:
 
 def _consul_differs(a: Any, b: Any) -> bool:
     """Return whether namespace, cluster or partition of two Consul blocks differ; the latter two only where both are there."""
-    if a is None or b is None:
+    if not isinstance(a, Mapping) or not isinstance(b, Mapping):
         return False
     return any((a.get(key) or "") != (b.get(key) or "") for key in ("Cluster", "Partition"))
 

@@ -6,19 +6,22 @@ import math
 import re
 from typing import Final
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INTEGER: Final = re.compile(r"([+-]?)0*([0-9]+)", re.ASCII)
+_INT64_DIGITS: Final = 19
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:_[0-9]+)*\.?(?:[0-9]+(?:_[0-9]+)*)?|\.[0-9]+(?:_[0-9]+)*)(?:[eE][+-]?[0-9]+(?:_[0-9]+)*)?", re.ASCII)
 _HEXADECIMAL: Final = re.compile(
-    r"[+-]?0[xX](?:_?[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*\.?(?:[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*)?|\.[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*)[pP][+-]?[0-9]+", re.ASCII
+    r"[+-]?0[xX](?:_?[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*\.?(?:[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*)?|\.[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*)[pP][+-]?[0-9]+(?:_[0-9]+)*",
+    re.ASCII,
 )
 _INFINITE: Final = re.compile(r"[+-]?inf(?:inity)?", re.ASCII | re.IGNORECASE)
 
 
 def parse_int64(text: str) -> int | None:
     """Return a signed 64-bit integer in decimal, None for anything else."""
-    if len(text) > 64 or not _INTEGER.fullmatch(text):
+    match = _INTEGER.fullmatch(text)
+    if match is None or len(match[2]) > _INT64_DIGITS:
         return None
-    number = int(text)
+    number = int(match[1] + match[2])
     return number if -(2**63) <= number < 2**63 else None
 
 

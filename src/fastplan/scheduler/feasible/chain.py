@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from fastplan.fit.demand import volume_claims
+from fastplan.errors import InvalidInput
+from fastplan.fit.demand import VolumeClaim, volume_claims
 from fastplan.scheduler.classes import computed_class
 from fastplan.scheduler.feasible.checks import (
     CLASS_INELIGIBLE,
     DEFAULT_MODE,
     DISTINCT_HOSTS,
     SHARED_CLAIM,
+    Problem,
     constraint_problem,
     device_problem,
     driver_problem,
@@ -104,52 +106,44 @@ class Feasibility:
 
     def check(self, node: Node) -> bool:
         """Return whether a node may be used; the reason why not goes to the metrics."""
-        problem = self._problem(node)
-        if problem:
-            self._context.metrics.filter_node(node, problem)
-        return not problem
-
-    def _problem(self, node: Node) -> str:
-        node_class = computed_class(node) if self._strict else node.computed_class
-        problem = self._class_problem(node, node_class)
-        return problem or self._availability_problem(node) or self._distinct_problem(node)
+        problem = self._class_problem(node, computed_class(node)) or self._availability_problem(node) or self._distinct_problem(node)
+        if problem is not None:
+            self._context.metrics.filter_node(node, problem.reason)
+        return problem is None
 
     # --- checks that hold for a class (8.2) ---------------------------------------------------------------------------
 
-    def _class_problem(self, node: Node, node_class: str) -> str:
+    def _class_problem(self, node: Node, node_class: str) -> Problem | None:
         known = self._context.eligibility
-        of_job = Known.UNKNOWN if self._strict else known.of_job(node_class)
-        if of_job is Known.INELIGIBLE:
-            return CLASS_INELIGIBLE
+        of_job = known.of_job(node_class)
+        if of_job is Known.INELIGIBLE and not self._strict:
+            return Problem(CLASS_INELIGIBLE)
         # That a class is eligible does not spare its nodes the checks of the job.
         problem = constraint_problem(self._job_constraints, node)
-        self._note(node_class, problem, of_job, group=False)
-        if problem:
+        if self._is_news(of_job, problem):
+            known.note_job(node_class, problem is None)
+        if problem is not None:
             return problem
-        of_group = Known.UNKNOWN if self._strict else known.of_group(self._group, node_class)
-        if of_group is Known.INELIGIBLE:
-            return CLASS_INELIGIBLE
-        if of_group is Known.ELIGIBLE:
-            return ""
+        of_group = known.of_group(self._group, node_class)
+        if not self._strict and of_group in (Known.INELIGIBLE, Known.ELIGIBLE):
+            return Problem(CLASS_INELIGIBLE) if of_group is Known.INELIGIBLE else None
         problem = self._group_problem(node)
-        self._note(node_class, problem, of_group, group=True)
+        if self._is_news(of_group, problem):
+            known.note_group(self._group, node_class, problem is None)
         return problem
 
-    def _note(self, node_class: str, problem: str, before: Known, *, group: bool) -> None:
-        known = self._context.eligibility
-        if self._strict:
-            # One node that may be used is enough to look at its class again.
-            now = known.of_group(self._group, node_class) if group else known.of_job(node_class)
-            if now is Known.ESCAPED or (problem and now is Known.ELIGIBLE):
-                return
-        elif before is Known.ESCAPED or (not problem and before is Known.ELIGIBLE):
-            return
-        if group:
-            known.note_group(self._group, node_class, not problem)
-        else:
-            known.note_job(node_class, not problem)
+    def _is_news(self, before: Known, problem: Problem | None) -> bool:
+        """Return whether what was found of a node says something new of its class.
 
-    def _group_problem(self, node: Node) -> str:
+        Under strict rules what is a matter of the single node says nothing: whoever waits for the class must be woken when that node changes.
+        """
+        if before is Known.ESCAPED:
+            return False
+        if problem is None:
+            return before is not Known.ELIGIBLE
+        return not self._strict or (problem.of_class and before is not Known.ELIGIBLE)
+
+    def _group_problem(self, node: Node) -> Problem | None:
         return (
             driver_problem(self._drivers, node)
             or constraint_problem(self._group_constraints, node)
@@ -160,34 +154,28 @@ class Feasibility:
 
     # --- checks of each node ------------------------------------------------------------------------------------------
 
-    def _availability_problem(self, node: Node) -> str:
+    def _availability_problem(self, node: Node) -> Problem | None:
         problem = volume_problem(self._volumes, self._alloc_name, node)
-        if problem or not self._strict or not self._volumes:
-            return problem
-        return SHARED_CLAIM if self._shares_claim(node) else ""
+        return self._claim_problem(node) if problem is None and self._strict and self._volumes else problem
 
-    def _shares_claim(self, node: Node) -> bool:
+    def _claim_problem(self, node: Node) -> Problem | None:
         """Return whether a volume that tolerates one claim would get another one: the applier would refuse that for ever (schedulers 8.5)."""
-        probe = Allocation(id="", task_group=self._group.name)
-        counts: Counter[str] = Counter()
-        exclusive: set[str] = set()
-        for alloc, job in [(probe, self._job), *((alloc, alloc.job) for alloc in self._context.proposed_allocs(node.id))]:
-            if job is None or job.group(alloc.task_group) is None:
-                continue
-            for source, is_exclusive in volume_claims(alloc, job):
-                counts[source] += 1
-                if is_exclusive:
-                    exclusive.add(source)
-        return any(counts[source] > 1 for source in exclusive)
+        new = Allocation(task_group=self._group.name)
+        claims: list[VolumeClaim] = []
+        try:
+            for alloc, job in [(new, self._job), *((alloc, alloc.job) for alloc in self._context.proposed_allocs(node.id))]:
+                claims.extend(volume_claims(alloc, job))
+        except InvalidInput as error:
+            # The applier cannot read it either.
+            return Problem(f"invalid input: {error}", of_class=False)
+        counts = Counter(claim.source for claim in claims)
+        return Problem(SHARED_CLAIM, of_class=False) if any(claim.exclusive and counts[claim.source] > 1 for claim in claims) else None
 
-    def _distinct_problem(self, node: Node) -> str:
+    def _distinct_problem(self, node: Node) -> Problem | None:
         if self._generic and (self._job_distinct_hosts or self._group_distinct_hosts) and self._has_neighbour(node):
-            return DISTINCT_HOSTS
-        for property_set in self._properties:
-            problem = property_set.problem(node)
-            if problem:
-                return problem
-        return ""
+            return Problem(DISTINCT_HOSTS, of_class=False)
+        reason = next((reason for each in self._properties if (reason := each.problem(node))), "")
+        return Problem(reason, of_class=False) if reason else None
 
     def _has_neighbour(self, node: Node) -> bool:
         """Return whether a node has an allocation of the job, or of the group where only that is asked for."""

@@ -1,14 +1,15 @@
-"""The checks of one node that need nothing but the node (schedulers 8.5). Each returns why a node cannot be used, empty if it can."""
+"""The checks of one node that need nothing but the node (schedulers 8.5). Each returns why a node cannot be used, None if it can."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 from fastplan.scheduler.device_offers import group_matches
 from fastplan.scheduler.node_facts import NodeFacts
 from fastplan.scheduler.operands import check_constraint
-from fastplan.scheduler.targets import resolve_target
+from fastplan.scheduler.targets import is_unique, resolve_target
 from fastplan.structs import Constraint, Node, Port, RequestedDevice, TaskGroup, VolumeRequest
 
 CLASS_INELIGIBLE: Final = "computed class ineligible"
@@ -37,55 +38,120 @@ def constraint_holds(constraint: Constraint, node: Node) -> bool:
     return check_constraint(constraint.operand, left, right, left_found, right_found)
 
 
-def constraint_problem(constraints: Iterable[Constraint], node: Node) -> str:
+class Problem(NamedTuple):
+    """Why a node cannot be used, as metrics name it; `of_class`: every node of its class has the same problem (schedulers 8.2)."""
+
+    reason: str
+    of_class: bool = True
+
+
+def constraint_problem(constraints: Iterable[Constraint], node: Node) -> Problem | None:
     """Return the first constraint that a node does not meet."""
-    return next((printed(constraint) for constraint in constraints if not constraint_holds(constraint, node)), "")
+    failing = next((constraint for constraint in constraints if not constraint_holds(constraint, node)), None)
+    return None if failing is None else Problem(printed(failing))
 
 
-def driver_problem(drivers: Iterable[str], node: Node) -> str:
-    """Return whether a driver is missing: not detected or not healthy, or, where the node says nothing of it, not among its attributes."""
+def driver_problem(drivers: Iterable[str], node: Node) -> Problem | None:
+    """Return whether a driver is missing: not detected or not healthy, or, where the node says nothing of it, not among its attributes.
+
+    What a node says of a driver is not part of its class, attributes are.
+    """
     for driver in drivers:
         if driver in node.drivers:
             info = node.drivers[driver]
             if info is None or not (info.detected and info.healthy):
-                return MISSING_DRIVERS
+                return Problem(MISSING_DRIVERS, of_class=False)
         elif node.attributes.get(f"driver.{driver}") not in _TRUE:
-            return MISSING_DRIVERS
-    return ""
+            return Problem(MISSING_DRIVERS)
+    return None
 
 
-def device_problem(requests: Sequence[RequestedDevice], facts: NodeFacts, *, exact: bool) -> str:
-    """Return whether there are too few healthy devices for all requests together; a request may take from several groups."""
+def device_problem(requests: Sequence[RequestedDevice], facts: NodeFacts, *, exact: bool) -> Problem | None:
+    """Return whether there are too few healthy devices for all requests together; a request may take from several groups.
+
+    *exact*: some way to share the devices out is enough. Otherwise each request in turn takes what comes first, as in the original.
+    Which kinds of devices a node has is part of its class, how many of them are healthy is not.
+    """
     if not requests:
-        return ""
-    free = {kind: sum(instance is not None and instance.healthy for instance in group.instances) for kind, group in facts.device_groups.items()}
-    for request in requests:
-        wanted = request.count
-        for kind, group in facts.device_groups.items():
-            if wanted and free[kind] and group_matches(request, kind, group, exact=exact):
-                taken = min(wanted, free[kind])
-                free[kind] -= taken
-                wanted -= taken
-        if wanted > 0:
-            return MISSING_DEVICES
-    return ""
+        return None
+    groups = [(kind, group) for kind, group in facts.device_groups.items()]
+    free = [sum(instance is not None and instance.healthy for instance in group.instances) for _, group in groups]
+    matching = [[place for place, (kind, group) in enumerate(groups) if group_matches(request, kind, group, exact=exact)] for request in requests]
+    wanted = [request.count for request in requests]
+    if (_can_share if exact else _first_come)(wanted, free, matching):
+        return None
+    return Problem(MISSING_DEVICES, of_class=any(count > 0 and not places for count, places in zip(wanted, matching, strict=True)))
 
 
-def network_problem(mode: str, ports: Sequence[Port], node: Node) -> str:
-    """Return whether a node lacks a network of a mode, or the host network of a port."""
+def _first_come(wanted: Sequence[int], free: Sequence[int], matching: Sequence[Sequence[int]]) -> bool:
+    left = list(free)
+    for count, places in zip(wanted, matching, strict=True):
+        missing = count
+        for place in places:
+            taken = min(max(missing, 0), left[place])
+            left[place] -= taken
+            missing -= taken
+        if missing > 0:
+            return False
+    return True
+
+
+def _can_share(wanted: Sequence[int], free: Sequence[int], matching: Sequence[Sequence[int]]) -> bool:
+    """Return whether all requests can be served: a flow from requests to groups, pushed along one path after the other."""
+    left = list(free)
+    given = [dict.fromkeys(places, 0) for places in matching]
+    for request, count in enumerate(wanted):
+        missing = count
+        while missing > 0:
+            path = _path_to_free(request, left, matching, given)
+            if path is None:
+                return False
+            amount = min([missing, left[path[-1][1]], *(given[later][place] for (_, place), (later, _) in pairwise(path))])
+            left[path[-1][1]] -= amount
+            for (giver, place), (taker, _) in pairwise(path):
+                given[giver][place] += amount
+                given[taker][place] -= amount
+            last, place = path[-1]
+            given[last][place] += amount
+            missing -= amount
+    return True
+
+
+def _path_to_free(request: int, left: Sequence[int], matching: Sequence[Sequence[int]], given: Sequence[Mapping[int, int]]) -> list[tuple[int, int]] | None:
+    """Return steps (request, group) in which each request takes from a group what the next one gives up there; the last group has some left."""
+    came_from: dict[int, tuple[int, int]] = {}
+    seen, waiting = {request}, [request]
+    while waiting:
+        taker = waiting.pop(0)
+        for place in matching[taker]:
+            if left[place]:
+                path = [(taker, place)]
+                while path[0][0] != request:
+                    path.insert(0, came_from[path[0][0]])
+                return path
+            for other, shares in enumerate(given):
+                if other not in seen and shares.get(place):
+                    seen.add(other)
+                    came_from[other] = (taker, place)
+                    waiting.append(other)
+    return None
+
+
+def network_problem(mode: str, ports: Sequence[Port], node: Node) -> Problem | None:
+    """Return whether a node lacks a network of a mode, or the host network of a port. Networks are not part of a node's class."""
     if mode == "none":
-        return ""
+        return None
     if mode not in _network_modes(node):
-        return MISSING_NETWORK
+        return Problem(MISSING_NETWORK, of_class=False)
     for port in ports:
         if not port.host_network:
             continue
         name, found = resolve_target(port.host_network, node)
         if not found:
-            return f'invalid host network "{port.host_network}" template for port "{port.label}"'
+            return Problem(f'invalid host network "{port.host_network}" template for port "{port.label}"', of_class=not is_unique(port.host_network))
         if name not in _aliases(node):
-            return f'missing host network "{name}" for port "{port.label}"'
-    return ""
+            return Problem(f'missing host network "{name}" for port "{port.label}"', of_class=False)
+    return None
 
 
 def _network_modes(node: Node) -> set[str]:
@@ -101,28 +167,28 @@ def _aliases(node: Node) -> set[str]:
     return {address.alias for network in networks if network is not None for address in network.addresses}
 
 
-def secrets_problem(group: TaskGroup, node: Node) -> str:
+def secrets_problem(group: TaskGroup, node: Node) -> Problem | None:
     """Return whether a provider of secrets is missing."""
     for task in group.tasks:
         for secret in task.secrets:
             provider = secret.get("Provider") if isinstance(secret, Mapping) else None
             if provider and f"plugins.secrets.{provider}.version" not in node.attributes:
-                return MISSING_SECRETS
-    return ""
+                return Problem(MISSING_SECRETS)
+    return None
 
 
-def volume_problem(requests: Iterable[VolumeRequest], alloc_name: str, node: Node) -> str:
-    """Return whether a host volume is missing, or may not be written to."""
+def volume_problem(requests: Iterable[VolumeRequest], alloc_name: str, node: Node) -> Problem | None:
+    """Return whether a host volume is missing, or may not be written to. Volumes are not part of a node's class."""
     for request in requests:
         if request.type == "csi":
             # Volumes of that kind are registered with the cluster, which keeps none here.
-            return f"missing CSI volume(s) {volume_source(request, alloc_name)}"
+            return Problem(f"missing CSI volume(s) {volume_source(request, alloc_name)}", of_class=False)
         if request.type not in ("", "host"):
             continue
         volume = node.host_volumes.get(volume_source(request, alloc_name))
         if volume is None or (volume.read_only and not request.read_only):
-            return MISSING_VOLUMES
-    return ""
+            return Problem(MISSING_VOLUMES, of_class=False)
+    return None
 
 
 def volume_source(request: VolumeRequest, alloc_name: str) -> str:

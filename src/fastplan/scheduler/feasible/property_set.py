@@ -18,12 +18,14 @@ class PropertySet:
 
     def __init__(self, context: Context, job: Job, attribute: str, group: str | None = None) -> None:
         self._context = context
-        self._job = job
+        self._job_id = job.id
         self._attribute = attribute
         self._group = group
-        ours = [alloc for alloc in context.job_allocs() if self._in_group(alloc)]
+        self._values: dict[str, str | None] = {}
         # Those of an earlier job with this id are somebody else's.
-        self._existing = [alloc for alloc in ours if alloc.job is not None and alloc.job.create_index == job.create_index]
+        ours = (alloc for alloc in context.job_allocs() if alloc.job is not None and alloc.job.create_index == job.create_index)
+        self._existing = {alloc.id: value for alloc in ours if self._counts_here(alloc) and (value := self._value_on(alloc.node_id)) is not None}
+        self._existing_counts = Counter(self._existing.values())
 
     def value_of(self, node: Node | None) -> str | None:
         """Return the value on a node, None where the node does not have the property."""
@@ -39,30 +41,33 @@ class PropertySet:
         was cleared counts one less if it was more than one.
         """
         draft = self._context.draft
-        live = [alloc for alloc in self._existing if not alloc.is_terminal]
-        stops = [stop for entries in draft.node_update.values() for stop in entries if stop.job_id == self._job.id and self._in_group(stop)]
-        proposed = [alloc for alloc in draft.placed_allocs() if not alloc.is_terminal and self._in_group(alloc)]
+        stops = [stop for entries in draft.node_update.values() for stop in entries if stop.job_id == self._job_id and self._is_in_group(stop)]
+        proposed = [alloc for alloc in draft.placed_allocs() if self._counts_here(alloc)]
+        used = self._existing_counts + Counter(self._values_on(proposed))
         if self._context.setting.strict:
-            return self._strict_counts(live, stops, proposed)
-        used = Counter(self._values(live)) + Counter(self._values(proposed))
-        cleared = Counter(self._values(stops))
-        for value in set(self._values(proposed)):
+            # What is stopped, and what is there in a new version, was counted as it is stored.
+            for alloc_id in {alloc.id for alloc in (*stops, *proposed)} & self._existing.keys():
+                used[self._existing[alloc_id]] -= 1
+            return dict(used)
+        cleared = Counter(self._values_on(stops))
+        for value in set(self._values_on(proposed)):
             if cleared[value] > 1:
                 cleared[value] -= 1
         return {value: max(count - cleared[value], 0) for value, count in used.items()}
 
-    def _strict_counts(self, live: list[Allocation], stops: list[Allocation], proposed: list[Allocation]) -> dict[str, int]:
-        new = {alloc.id for alloc in proposed}
-        gone = {stop.id for stop in stops} - new
-        used = Counter(self._values(alloc for alloc in live if alloc.id not in new and alloc.id not in gone)) + Counter(self._values(proposed))
-        cleared = self._values(alloc for alloc in live if alloc.id in gone)
-        return {**dict.fromkeys(cleared, 0), **used}
+    def _value_on(self, node_id: str) -> str | None:
+        if node_id not in self._values:
+            self._values[node_id] = self.value_of(self._context.node(node_id))
+        return self._values[node_id]
 
-    def _values(self, allocs: Iterable[Allocation]) -> list[str]:
-        values = (self.value_of(self._context.node(alloc.node_id)) for alloc in allocs)
+    def _values_on(self, allocs: Iterable[Allocation]) -> list[str]:
+        values = (self._value_on(alloc.node_id) for alloc in allocs)
         return [value for value in values if value is not None]
 
-    def _in_group(self, alloc: Allocation) -> bool:
+    def _counts_here(self, alloc: Allocation) -> bool:
+        return not alloc.is_terminal and self._is_in_group(alloc)
+
+    def _is_in_group(self, alloc: Allocation) -> bool:
         return self._group is None or alloc.task_group == self._group
 
 

@@ -227,7 +227,6 @@ class _Run:
         lists = (
             ("ignore", found.ignore),
             ("migrate", found.migrate),
-            ("stop", [*found.stop, *found.lost] if self._sysbatch else found.stop),
             ("in_place_update", in_place),
             ("destructive_update", destructive),
             ("disconnect", found.disconnecting),
@@ -235,18 +234,14 @@ class _Run:
         )
         for name, entries in lists:
             for entry in entries:
-                if entry.group is not None:
-                    counts = self._desired_of(entry.group.name)
-                    setattr(counts, name, getattr(counts, name) + 1)
-        candidates: dict[str, set[str]] = {}
-        if self._sysbatch:
-            for entry in place:
-                self._desired_of(_group_of(entry)).place += 1
-        else:
-            for entry in [*found.ignore, *in_place, *destructive, *found.place]:
-                candidates.setdefault(_group_of(entry), set()).add(entry.node_id)
-            for group, node_ids in candidates.items():
-                self._desired_of(group).place = len(node_ids)
+                counts = self._desired_of(_group_of(entry))
+                setattr(counts, name, getattr(counts, name) + 1)
+        for entry in found.stop:
+            # A stop counts for the group that it had, whether the job has that group or not.
+            self._desired_of(entry.alloc.task_group if entry.alloc is not None else "").stop += 1
+        # Of a system job every node counts that is a candidate of the group, whether anything has to be placed there or not (schedulers 3.4).
+        for entry in found.place if self._sysbatch else [*found.ignore, *in_place, *destructive, *found.place]:
+            self._desired_of(_group_of(entry)).place += 1
 
     def _desired_of(self, group: str) -> DesiredUpdates:
         return self._desired.setdefault(group, DesiredUpdates())

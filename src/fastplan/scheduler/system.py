@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fastplan.scheduler.alloc_facts import LOST, NOT_NEEDED, TAINTED, UPDATING, by_age
 from fastplan.scheduler.attempts import is_progress, placed_by_group, retry
-from fastplan.scheduler.cluster_nodes import NO_NODES, JobNodes, job_nodes, stop_on_dead_nodes, tainted_nodes
+from fastplan.scheduler.cluster_nodes import NO_NODES, job_nodes, stop_on_dead_nodes, tainted_nodes
 from fastplan.scheduler.context import Context
 from fastplan.scheduler.difference import tasks_updated
 from fastplan.scheduler.evaluations import attempts_exhausted, blocked, finished, refused_trigger, rolling_follow_up
@@ -23,7 +23,7 @@ from fastplan.scheduler.stack import SelectOptions, SystemStack
 from fastplan.scheduler.system_pace import SystemPace, stagger_ns
 from fastplan.scheduler.system_rollout import SystemRollout
 from fastplan.state.snapshot import StateReader
-from fastplan.structs import AllocDeploymentStatus, AllocMetric, Allocation, DesiredUpdates, Evaluation, Job, Node, PlanAnnotations, TaskGroup
+from fastplan.structs import Allocation, AllocDeploymentStatus, AllocMetric, DesiredUpdates, Evaluation, Node, PlanAnnotations, TaskGroup
 
 _TRIGGERS: Final = frozenset(
     {

@@ -1,0 +1,203 @@
+"""Finding nodes for the new allocations of service and batch jobs (schedulers 7.7)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from fastplan.scheduler.alloc_facts import UPDATING, index_of
+from fastplan.scheduler.cluster_nodes import is_ready, job_nodes
+from fastplan.scheduler.context import Context
+from fastplan.scheduler.metrics import exhaust_resources
+from fastplan.scheduler.rank import RankedNode
+from fastplan.scheduler.reconciler.results import Placement, Reconciliation
+from fastplan.scheduler.reconciler.rollout import ACTIVE
+from fastplan.scheduler.reschedule import NO_PLACEMENT, OK, tracker_after, with_note
+from fastplan.scheduler.stack import GenericStack, SelectOptions
+from fastplan.structs import Allocation, AllocDeploymentStatus, AllocMetric, Deployment, DesiredUpdates, Job, Node, TaskGroup
+
+
+class GenericPlacing:
+    """The placements of one attempt. What finds no node goes to *failed*, one entry a group."""
+
+    def __init__(
+        self, context: Context, stack: GenericStack, deployment: Deployment | None, failed: dict[str, AllocMetric], reconciled: Reconciliation
+    ) -> None:
+        self._context = context
+        self._stack = stack
+        self._deployment = deployment
+        self._failed = failed
+        self._reconciled = reconciled
+        self._strict = context.setting.strict
+        self.annotated: list[Any] = []
+        """Who gives way, for people."""
+
+    def place_all(self, placements: Sequence[Placement]) -> None:
+        """Place as much as there is room for, in order."""
+        if not placements:
+            return
+        job = self._context.job
+        assert job is not None
+        self._nodes = job_nodes(self._context.state, job)
+        self._stack.set_nodes(self._nodes.ready)
+        for placement in placements:
+            self._place(placement, job)
+
+    def _place(self, placement: Placement, job: Job) -> None:
+        group, nodes, deployment = placement.group, self._nodes, self._deployment
+        downgraded = self._downgraded(placement) if placement.downgrade else None
+        if downgraded is not None:
+            old_job, deployment = downgraded
+            old_group = old_job.group(group.name)
+            if old_group is not None and old_job.version != job.version:
+                group = old_group
+                nodes = job_nodes(self._context.state, old_job)
+                self._stack.set_job(old_job)
+                self._stack.set_nodes(nodes.ready)
+        known = self._failed.get(group.name)
+        if known is not None:
+            known.coalesced_failures += 1
+            exhaust_resources(known, group)
+            self._undo(placement, coalesced=True)
+            return
+        draft = self._context.draft
+        if placement.replaced is not None:
+            draft.stop(placement.replaced, UPDATING)
+        option = self._select(placement, group, job)
+        metric = self._context.metrics.finish()
+        metric.nodes_available = dict(nodes.by_datacenter)
+        metric.nodes_in_pool = len(nodes.ready)
+        metric.node_pool = job.node_pool
+        if group is not placement.group:
+            self._stack.set_job(job)
+            self._stack.set_nodes(self._nodes.ready)
+        if option is not None:
+            self._add(placement, group, option, metric, deployment, None if downgraded is None else downgraded[0])
+            return
+        exhaust_resources(metric, group)
+        self._failed[group.name] = metric
+        if placement.replaced is not None:
+            draft.pop_stop(placement.replaced)
+        self._undo(placement, coalesced=False)
+
+    # --- choosing ---------------------------------------------------------------------------------------------------
+
+    def _select(self, placement: Placement, group: TaskGroup, job: Job) -> RankedNode | None:
+        previous = placement.previous
+        penalties: set[str] = set(self._context.refused_node_ids) if self._strict else set()
+        if previous is not None:
+            if previous.client_status == "failed":
+                penalties.add(previous.node_id)
+            if previous.reschedule_tracker is not None:
+                penalties.update(event.prev_node_id for event in previous.reschedule_tracker.events if event is not None)
+        preferred = self._preferred(placement, group, job)
+        options = SelectOptions(frozenset(penalties), preferred, alloc_name=placement.name)
+        option = self._stack.select(group, options)
+        if option is None and self._context.config.preemption_enabled(job.type):
+            option = self._stack.select(group, SelectOptions(frozenset(penalties), preferred, preempt=True, alloc_name=placement.name))
+        return option
+
+    def _preferred(self, placement: Placement, group: TaskGroup, job: Job) -> Sequence[Node]:
+        """Return the node on which the data of the previous allocation lie."""
+        previous, disk = placement.previous, group.ephemeral_disk
+        if previous is None or disk is None or not (disk.sticky or disk.migrate):
+            return ()
+        node = self._context.node(previous.node_id)
+        if node is None or not is_ready(node) or previous.job is None:
+            return ()
+        return [node] if previous.job.node_pool == job.node_pool and previous.job.datacenters == job.datacenters else ()
+
+    def _downgraded(self, placement: Placement) -> tuple[Job, Deployment | None] | None:
+        """Return the version of the job that was promoted last, and its deployment: what is no canary keeps it."""
+        state, evaluation = self._context.state, self._context.evaluation
+        least = 0 if placement.previous is None or placement.previous.job is None else placement.previous.job.version
+        deployments = state.deployments_by_job(evaluation.namespace, evaluation.job_id)
+        for deployment in sorted(deployments, key=lambda each: -each.job_version):
+            group = deployment.task_groups.get(placement.group.name)
+            if group is not None and (group.promoted or group.desired_canaries == 0):
+                job = state.job(evaluation.namespace, evaluation.job_id, deployment.job_version)
+                return None if job is None or job.version < least else (job, deployment)
+        job = state.job(evaluation.namespace, evaluation.job_id, least)
+        if job is not None and job.update.max_parallel == 0:
+            return job, None
+        return None
+
+    # --- results ----------------------------------------------------------------------------------------------------
+
+    def _add(self, placement: Placement, group: TaskGroup, option: RankedNode, metric: AllocMetric, deployment: Deployment | None, old_job: Job | None) -> None:
+        context, previous = self._context, placement.previous
+        job = context.job
+        assert job is not None
+        names = self._reconciled.names.get(placement.group.name)
+        name = placement.name
+        if names is not None:
+            name = names.exchanged(name, index_of(Allocation(name=name, job_id=job.id, task_group=placement.group.name)))
+        alloc = Allocation(
+            id=context.setting.new_id(),
+            namespace=job.namespace,
+            eval_id=context.evaluation.id,
+            name=name,
+            job_id=job.id,
+            task_group=group.name,
+            metrics=metric,
+            node_id=option.node.id,
+            node_name=option.node.name,
+            allocated_resources=option.resources,
+            desired_status="run",
+            client_status="pending",
+        )
+        if deployment is not None and deployment.status in ACTIVE:
+            alloc.deployment_id = deployment.id
+        if previous is not None:
+            alloc.previous_allocation = previous.id
+            if placement.reschedule:
+                alloc.reschedule_tracker = tracker_after(previous, context.setting.now_ns())
+                self._note_rescheduled(previous)
+        if placement.canary and self._deployment is not None:
+            alloc.deployment_status = AllocDeploymentStatus(canary=True)
+            state = self._deployment.task_groups.get(group.name)
+            if state is not None:
+                state.placed_canaries.append(alloc.id)
+                context.draft.deployment = self._deployment if context.draft.deployment is None else context.draft.deployment
+        self._preempt(alloc, option, group)
+        context.draft.place(alloc, old_job if old_job is not None and group is not placement.group else None)
+
+    def _preempt(self, alloc: Allocation, option: RankedNode, group: TaskGroup) -> None:
+        for victim in option.preempted:
+            self._context.draft.preempt(victim, alloc.id)
+            alloc.preempted_allocations.append(victim.id)
+            if self._context.evaluation.annotate_plan:
+                self.annotated.append({"ID": victim.id, "JobID": victim.job_id, "TaskGroup": victim.task_group})
+                self._reconciled.desired.setdefault(group.name, DesiredUpdates()).preemptions += 1
+
+    def _note_rescheduled(self, previous: Allocation) -> None:
+        """Note on the stop of an allocation that its replacement has a place.
+
+        As recorded, the stored allocation takes the place of the stop, so that the stop loses its description.
+        """
+        entries = self._context.draft.node_update.get(previous.node_id, [])
+        for place, entry in enumerate(entries):
+            if entry.id == previous.id:
+                entries[place] = with_note(entry if self._strict else previous, OK, _without_job)
+
+    def _undo(self, placement: Placement, *, coalesced: bool) -> None:
+        """Let the predecessor of an allocation that found no place be, with a note.
+
+        As recorded, those that come after the first failure of their group are stopped all the same.
+        """
+        previous = placement.previous
+        if not placement.reschedule or previous is None or (coalesced and not self._strict):
+            return
+        draft = self._context.draft
+        entries = draft.node_update.get(previous.node_id, [])
+        entries[:] = [entry for entry in entries if entry.id != previous.id]
+        if not entries:
+            draft.node_update.pop(previous.node_id, None)
+        draft.place(with_note(previous, NO_PLACEMENT, copy.copy))
+
+
+def _without_job(alloc: Allocation) -> Allocation:
+    twin = copy.copy(alloc)
+    twin.job = None
+    return twin

@@ -202,7 +202,8 @@ def test_connect_is_looked_at_from_the_first_job():
 
 
 def test_null_and_empty_are_one_in_a_configuration():
-    null, empty = (changed(lambda job, value=value: task_of(job)["Config"].update(args=value)) for value in (None, []))
+    null = changed(lambda job: task_of(job)["Config"].update(args=None))
+    empty = changed(lambda job: task_of(job)["Config"].update(args=[]))
     assert tasks_updated(null, empty, "web") == tasks_updated(empty, null, "web") == ""
 
 

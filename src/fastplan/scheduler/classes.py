@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, Final
-
-import msgspec
 
 from fastplan.structs import Node
 
 _UNIQUE: Final = "unique."
-_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def computed_class(node: Node) -> str:
@@ -30,7 +28,8 @@ def computed_class(node: Node) -> str:
         _common(node.meta),
         [(device.vendor, device.type, device.name, _common(device.attributes)) for device in devices],
     )
-    return "v1:" + str(int.from_bytes(hashlib.blake2b(_ENCODER.encode(parts), digest_size=8).digest(), "big"))
+    digest = hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=8).digest()
+    return f"v1:{int.from_bytes(digest, 'big')}"
 
 
 def _common(values: Mapping[str, Any]) -> dict[str, Any]:

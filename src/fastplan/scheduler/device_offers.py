@@ -37,15 +37,14 @@ def offer_devices(facts: NodeFacts, request: RequestedDevice, used: Collection[D
         return NO_DEVICES
     if request.count == 0:
         return NONE_ASKED
-    total_weight = weight_of_affinities(request)
     offer: DeviceOffer | None = None
     for kind, group in facts.device_groups.items():
         if not group_matches(request, kind, group, exact=exact):
             continue
-        free = [instance for instance in facts.supply.devices[kind] if DeviceUse(kind, instance) not in used and _may_be_given(request, instance)]
+        free = free_instances(facts, request, kind, used)
         if len(free) < request.count:
             continue
-        matched = _matched_weight(request, group, exact) if total_weight else 0
+        matched = matched_weight(request, group, exact=exact)
         if offer is None or matched >= offer.matched_weight:
             vendor, device_type, name = kind
             offer = DeviceOffer(AllocatedDevice(vendor=vendor, type=device_type, name=name, device_ids=free[: request.count]), matched)
@@ -65,9 +64,15 @@ def weight_of_affinities(request: RequestedDevice) -> int:
     return sum(abs(affinity.weight) for affinity in request.affinities if affinity is not None)
 
 
-def _matched_weight(request: RequestedDevice, group: NodeDevice, exact: bool) -> int:
-    device = group.to_api()
+def matched_weight(request: RequestedDevice, group: NodeDevice, *, exact: bool) -> int:
+    """Return the weights of those affinities of a request that a device group matches."""
+    device = group.to_api() if request.affinities else {}
     return sum(affinity.weight for affinity in request.affinities if affinity is not None and _holds(affinity, device, exact))
+
+
+def free_instances(facts: NodeFacts, request: RequestedDevice, kind: DeviceKind, used: Collection[DeviceUse]) -> list[str]:
+    """Return the healthy instances of a device group that nobody uses and that the request admits, in node order."""
+    return [instance for instance in facts.supply.devices[kind] if DeviceUse(kind, instance) not in used and _may_be_given(request, instance)]
 
 
 def _holds(condition: Constraint | Affinity, device: dict[str, Any], exact: bool) -> bool:

@@ -167,9 +167,8 @@ class GenericPlacing:
         for victim in option.preempted:
             self._context.draft.preempt(victim, alloc.id)
             alloc.preempted_allocations.append(victim.id)
-            if self._context.evaluation.annotate_plan:
-                self.annotated.append({"ID": victim.id, "JobID": victim.job_id, "TaskGroup": victim.task_group})
-                self._reconciled.desired.setdefault(group.name, DesiredUpdates()).preemptions += 1
+            self.annotated.append({"ID": victim.id, "JobID": victim.job_id, "TaskGroup": victim.task_group})
+            self._reconciled.desired.setdefault(group.name, DesiredUpdates()).preemptions += 1
 
     def _note_rescheduled(self, previous: Allocation) -> None:
         """Note on the stop of an allocation that its replacement has a place.

@@ -12,6 +12,7 @@ from fastplan.fit.demand import DeviceUse, device_uses
 from fastplan.fit.lists import remove_allocs
 from fastplan.fit.ports import PortIndex
 from fastplan.scheduler.device_offers import group_matches, offer_devices, weight_of_affinities
+from fastplan.scheduler.device_sharing import share_devices
 from fastplan.scheduler.group_ask import GroupAsk, TaskAsk
 from fastplan.scheduler.node_facts import NodeFacts
 from fastplan.scheduler.preempt_devices import victims_for_device
@@ -44,7 +45,7 @@ class ResourceChoice:
     def __init__(self, facts: NodeFacts, proposed: list[Allocation], rng: random.Random, preemptor: Preemptor | None, *, exact: bool) -> None:
         """*proposed*: what is on the node, in canonical form. *rng* draws dynamic ports. *preemptor*: None where nobody has to give way.
 
-        *exact*: how attributes of devices are compared, see `check_attribute_constraint`.
+        *exact*: how attributes of devices are compared, see `check_attribute_constraint`, and whether requests for devices make room for each other.
         """
         self.proposed = proposed
         self.victims: list[Allocation] = []
@@ -57,6 +58,7 @@ class ResourceChoice:
         self._preemptor = preemptor
         self._exact = exact
         self._booked: list[Allocation] = []
+        self._requests: list[tuple[RequestedDevice, AllocatedTaskResources]] = []
         self._ports = PortIndex.of(facts.supply.ports)
 
     def choose(self, ask: GroupAsk) -> str:
@@ -149,21 +151,32 @@ class ResourceChoice:
         return self._choose_cores(ask, task) if ask.cores > 0 else ""
 
     def _choose_devices(self, request: RequestedDevice, task: AllocatedTaskResources) -> str:
-        offer = offer_devices(self._facts, request, self._used_devices(), exact=self._exact)
-        if isinstance(offer, str):
-            dimension = f"devices: {offer}"
-            if self._preemptor is None:
-                return dimension
+        self._requests.append((request, task))
+        problem = self._offer_devices(request, task)
+        if problem and self._preemptor is not None:
             victims = victims_for_device(self._preemptor, self._facts.supply, self.proposed, self._matcher(request), request.count)
-            if victims is None:
-                return dimension
-            self._evict(victims)
-            offer = offer_devices(self._facts, request, self._used_devices(), exact=self._exact)
-            if isinstance(offer, str):
-                return f"devices: {offer}"
-        task.devices.append(offer.device)
-        self.matched_weight += offer.matched_weight
+            if victims is not None:
+                self._evict(victims)
+                problem = self._offer_devices(request, task)
         self.total_weight += weight_of_affinities(request)
+        return problem
+
+    def _offer_devices(self, request: RequestedDevice, task: AllocatedTaskResources) -> str:
+        """Give instances to a request, under strict rules by taking others from the requests before if need be; or return what is exhausted."""
+        offer = offer_devices(self._facts, request, self._used_devices(), exact=self._exact)
+        if not isinstance(offer, str):
+            task.devices.append(offer.device)
+            self.matched_weight += offer.matched_weight
+            return ""
+        shared = share_devices(self._facts, [asked for asked, _ in self._requests], self._used_by_others()) if self._exact else None
+        if shared is None:
+            return f"devices: {offer}"
+        for _, holder in self._requests:
+            holder.devices = []
+        self.matched_weight = 0
+        for (_, holder), offers in zip(self._requests, shared, strict=True):
+            holder.devices += [each.device for each in offers]
+            self.matched_weight += sum(each.matched_weight for each in offers)
         return ""
 
     def _matcher(self, request: RequestedDevice) -> Callable[[tuple[str, str, str]], bool]:
@@ -171,7 +184,10 @@ class ResourceChoice:
         return lambda kind: group_matches(request, kind, groups[kind], exact=self._exact)
 
     def _used_devices(self) -> set[DeviceUse]:
-        return {use for alloc in [*self.proposed, Allocation(allocated_resources=self.resources)] for use in device_uses(alloc)}
+        return self._used_by_others().union(device_uses(Allocation(allocated_resources=self.resources)))
+
+    def _used_by_others(self) -> set[DeviceUse]:
+        return {use for alloc in self.proposed for use in device_uses(alloc)}
 
     def _choose_cores(self, ask: TaskAsk, task: AllocatedTaskResources) -> str:
         free = set(self._facts.supply.cores)

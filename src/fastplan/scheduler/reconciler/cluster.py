@@ -179,6 +179,7 @@ class _Group:
 
     def reconcile(self) -> bool:
         owner, group, desired, result = self._owner, self._group, self._desired, self._result
+        placed_before = len(result.place)
         self._drop_old_batch_allocs()
         canaries = self._sort_canaries()
         standing = by_standing(self._all, owner._tainted, self._now_ns)
@@ -233,6 +234,10 @@ class _Group:
         else:
             desired.ignore += len(destructive)
         self._migrate(migrate, canarying)
+        if len(result.place) - placed_before > group.count:
+            # Canaries and placements together are never more than the group has copies.
+            del result.place[placed_before + group.count :]
+            desired.place = group.count
         if not self._batch:
             updating = bool(destructive) or bool(result.in_place)
             self._rollout.create(group, self._state, self._existing, self._all, updating=updating)

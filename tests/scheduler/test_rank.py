@@ -303,6 +303,42 @@ def test_device_affinities_are_a_score(rules):
     assert scores == pytest.approx({"n1": 2 / 3, "n2": 1 / 3, "n3": 0.0})
 
 
+def models(**counts: int) -> Node:
+    devices = [
+        {"Vendor": "nvidia", "Type": "gpu", "Name": name, "Instances": [{"ID": f"{name}{number}", "Healthy": True} for number in range(count)]}
+        for name, count in counts.items()
+    ]
+    return with_resources(ready_node("n1"), Devices=devices)
+
+
+@pytest.mark.parametrize(
+    ("node", "asked", "nomad", "strict"),
+    [
+        (models(T4=4), [("gpu", 2), ("gpu", 2)], True, True),
+        (models(T4=4), [("gpu", 2), ("gpu", 2), ("gpu", 1)], False, False),
+        (models(T4=4), [("gpu", 4)], True, True),
+        (models(A100=2, T4=2), [("gpu", 4)], False, True),
+        # The wide request takes the last of equals first, which the narrow one needs.
+        (models(A100=1, T4=1), [("gpu", 1), ("nvidia/gpu/T4", 1)], False, True),
+        (models(A100=1, T4=1, K80=1), [("gpu", 2), ("nvidia/gpu/K80", 1)], False, True),
+        (models(A100=1, T4=1), [("gpu", 1), ("nvidia/gpu/T4", 2)], False, False),
+    ],
+)
+@BOTH
+def test_fault_22_splitting_over_tasks_and_models(node, asked, nomad, strict, rules):
+    tasks = [task(f"t{number}", Devices=[{"Name": name, "Count": count}]) for number, (name, count) in enumerate(asked)]
+    site = Site(job_of(*tasks), [node], rules=rules)
+    ranked = site.select()
+    assert (ranked is not None) is (strict if rules is Rules.STRICT else nomad)
+    if ranked is None:
+        # What no way of sharing can serve is no candidate at all under strict rules.
+        assert site.metric.nodes_exhausted + site.metric.nodes_filtered == 1
+        return
+    given = [[i for device in held.devices if device for i in device.device_ids] for held in ranked.resources.tasks.values() if held]
+    assert [len(ids) for ids in given] == [count for _, count in asked]
+    assert len({i for ids in given for i in ids}) == sum(count for _, count in asked)
+
+
 @BOTH
 def test_of_two_groups_that_match_alike_the_last_one(rules):
     instances = [{"ID": f"{name}0", "Healthy": True} for name in "ab"]

@@ -115,6 +115,11 @@ def test_f36_datacenters(globs, datacenter, matches):
     assert matches_datacenter(globs, datacenter) is matches
 
 
+@pytest.mark.parametrize(("glob", "datacenter", "nomad", "strict"), [("d?1", "dc1", False, True), ("d?1", "d?1", True, True), ("d?*", "dc1", False, True)])
+def test_a_question_mark_is_a_letter_as_recorded(glob, datacenter, nomad, strict):
+    assert [matches_datacenter([glob], datacenter, strict=rules) for rules in (False, True)] == [nomad, strict]
+
+
 @given(st.text(alphabet="ab-", max_size=6))
 def test_a_name_without_wildcards_matches_itself_alone(name):
     assert matches_datacenter([name], name)

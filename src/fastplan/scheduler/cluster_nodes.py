@@ -32,20 +32,20 @@ def is_ready(node: Node) -> bool:
     return node.status == "ready" and node.drain_strategy is None and not node.drain and node.scheduling_eligibility == "eligible"
 
 
-def in_scope(node: Node, job: Job) -> bool:
-    """Return whether a node is in a datacenter and in the pool of a job."""
-    return matches_datacenter(job.datacenters, node.datacenter) and node_in_pool(job.node_pool, node)
+def in_scope(node: Node, job: Job, *, strict: bool = True) -> bool:
+    """Return whether a node is in a datacenter and in the pool of a job. *strict*: how patterns are read, see `globs`."""
+    return matches_datacenter(job.datacenters, node.datacenter, strict=strict) and node_in_pool(job.node_pool, node)
 
 
-def job_nodes(state: StateReader, job: Job) -> JobNodes:
-    """Return the nodes of a job; the records are shared, not to be changed."""
+def job_nodes(state: StateReader, job: Job, *, strict: bool = True) -> JobNodes:
+    """Return the nodes of a job; the records are shared, not to be changed. *strict*: how patterns of datacenters are read, see `globs`."""
     nodes = JobNodes([], set(), {})
     for node in node_records(state):
         if not node_in_pool(job.node_pool, node):
             continue
         if not is_ready(node):
             nodes.not_ready.add(node.id)
-        elif matches_datacenter(job.datacenters, node.datacenter):
+        elif matches_datacenter(job.datacenters, node.datacenter, strict=strict):
             nodes.ready.append(node)
             nodes.by_datacenter[node.datacenter] = nodes.by_datacenter.get(node.datacenter, 0) + 1
     return nodes

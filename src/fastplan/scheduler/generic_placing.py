@@ -39,7 +39,7 @@ class GenericPlacing:
             return
         job = self._context.job
         assert job is not None
-        self._nodes = job_nodes(self._context.state, job)
+        self._nodes = job_nodes(self._context.state, job, strict=self._strict)
         self._stack.set_nodes(self._nodes.ready)
         for placement in placements:
             self._place(placement, job)
@@ -52,7 +52,7 @@ class GenericPlacing:
             old_group = old_job.group(group.name)
             if old_group is not None and old_job.version != job.version:
                 group = old_group
-                nodes = job_nodes(self._context.state, old_job)
+                nodes = job_nodes(self._context.state, old_job, strict=self._strict)
                 self._stack.set_job(old_job)
                 self._stack.set_nodes(nodes.ready)
         known = self._failed.get(group.name)

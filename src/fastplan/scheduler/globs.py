@@ -13,14 +13,14 @@ DEFAULT_POOL = "default"
 
 
 @functools.lru_cache(1024)
-def _pattern(glob: str) -> re.Pattern[str]:
-    parts = {"*": ".*", "?": "."}
+def _pattern(glob: str, strict: bool) -> re.Pattern[str]:
+    parts = {"*": ".*", "?": "."} if strict else {"*": ".*"}
     return re.compile("".join(parts.get(letter) or re.escape(letter) for letter in glob), re.DOTALL)
 
 
-def matches_datacenter(globs: Iterable[str], datacenter: str) -> bool:
-    """Return whether some pattern matches: `*` is any text, `?` any one character; case counts."""
-    return any(_pattern(glob).fullmatch(datacenter) for glob in globs)
+def matches_datacenter(globs: Iterable[str], datacenter: str, *, strict: bool = True) -> bool:
+    """Return whether some pattern matches: `*` is any text, and under *strict* rules `?` any one character; case counts."""
+    return any(_pattern(glob, strict).fullmatch(datacenter) for glob in globs)
 
 
 def node_in_pool(pool: str, node: Node) -> bool:

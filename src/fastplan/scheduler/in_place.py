@@ -30,7 +30,7 @@ def select_in_place(context: Context, stack: Stack, job: Job, group: TaskGroup, 
     The allocation itself is out of the way while the stack looks. What it holds of ports, devices and cores it keeps.
     """
     node = context.node(alloc.node_id)
-    if node is None or not in_scope(node, job):
+    if node is None or not in_scope(node, job, strict=context.setting.strict):
         return None
     stack.set_nodes([node])
     context.draft.stop(alloc, IN_PLACE)

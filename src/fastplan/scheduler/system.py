@@ -96,7 +96,7 @@ class _Run:
         if job is not None and job.stop:
             nodes = NO_NODES
         else:
-            nodes = NO_NODES if job is None else job_nodes(state, job)
+            nodes = NO_NODES if job is None else job_nodes(state, job, strict=self._setting.strict)
         self._queued, self._failed, self._desired = {}, {}, {}
         self._context = context = Context(evaluation, job, state, self._setting, attempt=number)
         self._job = job

@@ -6,19 +6,22 @@ before any evaluation that is blocked after it is looked at.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
+from fastplan.broker.evals import start_ns
 from fastplan.clock import Clock
+from fastplan.errors import InvalidInput
 from fastplan.structs import Evaluation
 
 MAX_PLAN_ATTEMPTS: Final = "max-plan-attempts"
 SYSTEM_TYPES: Final = ("system", "sysbatch")
 
-JobKey = tuple[str, str, str]
-"""Namespace, job id, and for system jobs the node: there is one tracked evaluation for each."""
+JobKey = tuple[str, str]
+"""Namespace and job id."""
 
 K = TypeVar("K", bound=tuple[str, ...])
 
@@ -30,6 +33,10 @@ class BlockedSettings:
     """`prune_threshold_s`: for how long it is remembered that a class was unblocked."""
 
     prune_threshold_s: float = 900.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.prune_threshold_s) and self.prune_threshold_s >= 0):
+            raise InvalidInput("blocked.prune_threshold_s", self.prune_threshold_s, "seconds ≥ 0")
 
 
 class Wanted(NamedTuple):
@@ -69,7 +76,8 @@ class BlockedEvals:
     def _clear(self) -> None:
         self._captured: dict[str, _Tracked] = {}
         self._escaped: dict[str, _Tracked] = {}
-        self._jobs: dict[JobKey, str] = {}
+        # Job → node → id of the one evaluation that is tracked for both; what is not of a system job has the node "".
+        self._jobs: dict[JobKey, dict[str, str]] = {}
         self._nodes: dict[str, set[str]] = {}
         # Class, quota or resource → (index, time) of its last unblock.
         self._unblocked: dict[str, tuple[int, float]] = {}
@@ -87,15 +95,18 @@ class BlockedEvals:
     # --- taking in (5.2, 5.3) ---------------------------------------------------------------------------------------
 
     def block(self, evaluation: Evaluation) -> None:
-        """Track an evaluation, or release it at once if what it waits for has happened since its snapshot."""
+        """Track an evaluation, or release it at once if what it waits for has happened since its snapshot.
+
+        Raises InvalidInput, and changes nothing, for what the broker would refuse on its release.
+        """
         self.reblock(evaluation, "")
 
     def reblock(self, evaluation: Evaluation, token: str) -> None:
         """The same for one that a worker gives back: released while the worker holds it, it is delivered again after the ack."""
         if not self.enabled:
             return
-        key = _key(evaluation)
-        known_id = self._jobs.get(key)
+        start_ns(evaluation)
+        known_id = self._jobs.get(_job(evaluation), {}).get(_place(evaluation))
         if known_id is not None:
             known = self._tracked(known_id)
             if known_id != evaluation.id:
@@ -107,7 +118,7 @@ class BlockedEvals:
         if self._has_missed(evaluation):
             self._enqueue([(evaluation, token)])
             return
-        self._jobs[key] = evaluation.id
+        self._jobs.setdefault(_job(evaluation), {})[_place(evaluation)] = evaluation.id
         (self._escaped if evaluation.escaped_computed_class else self._captured)[evaluation.id] = _Tracked(evaluation, token)
         if evaluation.type in SYSTEM_TYPES and evaluation.node_id:
             self._nodes.setdefault(evaluation.node_id, set()).add(evaluation.id)
@@ -188,8 +199,8 @@ class BlockedEvals:
 
     def untrack(self, namespace: str, job_id: str) -> None:
         """Forget all evaluations of a job: one of it was successful."""
-        for key in [key for key in self._jobs if key[:2] == (namespace, job_id)]:
-            self._forget(self._jobs[key])
+        for eval_id in list(self._jobs.get((namespace, job_id), {}).values()):
+            self._forget(eval_id)
 
     def _tracked(self, eval_id: str) -> _Tracked:
         return self._captured.get(eval_id) or self._escaped[eval_id]
@@ -197,7 +208,10 @@ class BlockedEvals:
     def _forget(self, eval_id: str) -> _Tracked:
         tracked = self._captured.pop(eval_id, None) or self._escaped.pop(eval_id)
         evaluation = tracked.evaluation
-        del self._jobs[_key(evaluation)]
+        of_job = self._jobs[_job(evaluation)]
+        del of_job[_place(evaluation)]
+        if not of_job:
+            del self._jobs[_job(evaluation)]
         of_node = self._nodes.get(evaluation.node_id)
         if of_node is not None:
             of_node.discard(eval_id)
@@ -233,6 +247,25 @@ class BlockedEvals:
         """Return the ids of all tracked evaluations."""
         return {*self._captured, *self._escaped}
 
+    def contradictions(self) -> list[str]:
+        """Return what of the tracker's own figures does not fit together (worker-and-broker 5.6); empty if all is well."""
+        found = []
+        tracked = {**self._captured, **self._escaped}
+        evaluations = [each.evaluation for each in tracked.values()]
+        if len(tracked) != len(self._captured) + len(self._escaped):
+            found.append("an evaluation is tracked twice")
+        by_job = {(*job, node): eval_id for job, nodes in self._jobs.items() for node, eval_id in nodes.items()}
+        if by_job != {(*_job(each), _place(each)): each.id for each in evaluations} or not all(self._jobs.values()):
+            found.append("the index of jobs does not have what is tracked")
+        by_node = {(node, eval_id) for node, ids in self._nodes.items() for eval_id in ids}
+        if by_node != {(each.node_id, each.id) for each in evaluations if _place(each)} or not all(self._nodes.values()):
+            found.append("the index of nodes does not have what is tracked")
+        if self._quota_count != sum(bool(each.quota_limit_reached) for each in evaluations):
+            found.append("the number of evaluations that wait for a quota is wrong")
+        if not set(self._by_job) <= set(self._jobs):
+            found.append("something is wanted for a job that has nothing tracked")
+        return found
+
     def _count(self, evaluation: Evaluation, sign: int) -> None:
         """Add what an evaluation lacks to the figures, or take it out of them."""
         job = (evaluation.namespace, evaluation.job_id)
@@ -259,8 +292,12 @@ def _add(table: dict[K, Counter[str]], key: K, lacks: dict[str, int], sign: int)
         del table[key]
 
 
-def _key(evaluation: Evaluation) -> JobKey:
-    return evaluation.namespace, evaluation.job_id, evaluation.node_id if evaluation.type in SYSTEM_TYPES else ""
+def _job(evaluation: Evaluation) -> JobKey:
+    return evaluation.namespace, evaluation.job_id
+
+
+def _place(evaluation: Evaluation) -> str:
+    return evaluation.node_id if evaluation.type in SYSTEM_TYPES else ""
 
 
 def _age(evaluation: Evaluation) -> int:

@@ -93,6 +93,13 @@ class _Wait(NamedTuple):
     number: int
 
 
+def start_ns(evaluation: Evaluation) -> int:
+    """Return the time in Unix nanoseconds until which an evaluation has to wait, 0 for none. Raises InvalidInput for what no broker can take."""
+    if not evaluation.id:
+        raise InvalidInput("eval.ID", evaluation.id, "text that is not empty")
+    return time_ns(evaluation.wait_until, "eval.WaitUntil") if evaluation.wait_until else 0
+
+
 class EvalBroker:
     """The broker of a leader. All calls in one thread. A new broker is off.
 
@@ -141,7 +148,10 @@ class EvalBroker:
             self._notify()
 
     def set_listener(self, listener: Callable[[], None] | None) -> None:
-        """Have *listener* called when something has become ready, and when the broker was switched. It may call the broker."""
+        """Have *listener* called when something has become ready, when the next deadline may be sooner, and when the broker was switched.
+
+        It may call the broker. After a `dequeue` the caller itself looks at the next deadline.
+        """
         self._listener = listener
 
     def _notify(self) -> None:
@@ -151,8 +161,11 @@ class EvalBroker:
     # --- taking in (3.3) --------------------------------------------------------------------------------------------
 
     def enqueue(self, evaluation: Evaluation, token: str = "") -> None:
-        """Take an evaluation in. With the token of its present delivery it is taken in again once that is acked."""
-        if self._take(evaluation, token):
+        """Take an evaluation in. With the token of its present delivery it is taken in again once that is acked.
+
+        Raises InvalidInput, and changes nothing, for an evaluation without an id and for a `wait_until` that is no time.
+        """
+        if self._take(evaluation, token, start_ns(evaluation)):
             self._notify()
 
     def restore(self, evaluation: Evaluation) -> None:
@@ -160,15 +173,15 @@ class EvalBroker:
         self.enqueue(evaluation)
 
     def enqueue_all(self, evaluations: Iterable[tuple[Evaluation, str]]) -> None:
-        """Take evaluations in, each with a token or an empty text. Whoever waits sees all of them at once."""
+        """Take evaluations in, each with a token or an empty text. Whoever waits sees all of them at once. Raises InvalidInput like `enqueue`."""
         ready = False
-        for evaluation, token in evaluations:
-            ready |= self._take(evaluation, token)
+        for evaluation, token, until_ns in [(evaluation, token, start_ns(evaluation)) for evaluation, token in evaluations]:
+            ready |= self._take(evaluation, token, until_ns)
         if ready:
             self._notify()
 
-    def _take(self, evaluation: Evaluation, token: str) -> bool:
-        """Take one in; return whether it is ready."""
+    def _take(self, evaluation: Evaluation, token: str, until_ns: int) -> bool:
+        """Take one in that is not to be delivered before *until_ns*; return whether it is ready."""
         if not self.enabled:
             return False
         eval_id = evaluation.id
@@ -181,8 +194,7 @@ class EvalBroker:
         if evaluation.wait > 0:
             self._wait(evaluation, evaluation.wait / 1e9)
             return False
-        until_ns = time_ns(evaluation.wait_until, "eval.WaitUntil") if evaluation.wait_until else 0
-        if until_ns > 0 and until_ns > self._clock.now_ns():
+        if until_ns and until_ns > self._clock.now_ns():
             self._numbers += 1
             self._delayed[eval_id] = _Wait(evaluation, self._numbers)
             heapq.heappush(self._delay_heap, (until_ns, self._numbers, eval_id))
@@ -301,7 +313,7 @@ class EvalBroker:
                 self._cancelable.append(superseded)
             ready = self._make_ready(kept, kept.type)
         if requeued is not None:
-            ready |= self._take(requeued, "")
+            ready |= self._take(requeued, "", start_ns(requeued))
         if ready:
             self._notify()
 
@@ -357,6 +369,9 @@ class EvalBroker:
         """Start the nack timer again, with its full time. Raises TokenRejected."""
         self._check_outstanding(eval_id, token)
         self._start_timer(eval_id)
+        if len(self._timers) == 1:
+            # Nobody may be looking at the time: without a timer there was nothing to look for.
+            self._notify()
 
     def _start_timer(self, eval_id: str) -> None:
         self._timers[eval_id] = self._clock.monotonic_s() + self._settings.nack_timeout_s
@@ -455,6 +470,13 @@ class EvalBroker:
         for evaluation in [*ready, *(delivery.evaluation for delivery in self._unacked.values())]:
             if self._owners.get((evaluation.namespace, evaluation.job_id)) != evaluation.id:
                 found.append(f"evaluation {evaluation.id} does not own its job")
+        at_work = {evaluation.id for evaluation in ready} | set(self._unacked) | set(self._waits)
+        if not set(self._owners.values()) <= at_work:
+            found.append("a job belongs to an evaluation that is not at work")
+        if not set(self._pending) <= set(self._owners):
+            found.append("evaluations wait for another one of their job, and there is none")
+        if not set(self._timers) <= set(self._unacked) or not set(self._requeue) <= {delivery.token for delivery in self._unacked.values()}:
+            found.append("a timer runs for, or an evaluation waits for the end of, a delivery that is over")
         pending = [entry[3] for heap in self._pending.values() for entry in heap]
         waiting = [wait.evaluation for waits in (self._waits, self._delayed) for wait in waits.values()]
         places = [evaluation.id for evaluation in [*ready, *pending, *waiting]] + list(self._unacked)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from fastplan.broker.evals import Delivery, EvalBroker
 from fastplan.clock import Clock
 
-_LEAST_S = 0.001
+_LEAST_S: Final = 0.0001
 """A deadline that is nearly due is looked at again no sooner than this: clocks of different grain must not make the loop spin."""
+
+_SURELY_S: Final = 0.000001
+"""The broker is told the time so much after a deadline, so that no rounding makes it a moment too early."""
+
+_LOOK_AGAIN_S: Final = 10.0
+"""The broker is told the time at least so often while something waits: the wall clock may have been set forward."""
 
 
 class BrokerGate:
@@ -21,35 +28,43 @@ class BrokerGate:
         self._waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
         broker.set_listener(self._heard)
 
-    async def dequeue(self, queues: Sequence[str], timeout_s: float) -> Delivery | None:
-        """Return an evaluation of one of the queues, None if there is none in time.
+    async def dequeue(self, queues: Sequence[str], timeout_s: float | None) -> Delivery | None:
+        """Return an evaluation of one of the queues, None if there is none in time; a time of None waits for ever.
 
-        While the broker is off this waits for it to be switched on. The time is that of the whole call, however often it wakes up in between.
+        The time is that of the whole call, however often it wakes up in between. While the broker is off this waits, and looks once when it was switched.
+        Raises BrokerDisabled if the broker is switched off meanwhile.
         """
-        self._loop = asyncio.get_running_loop()
-        deadline_s = self._loop.time() + timeout_s
-        while True:
-            self._arm()
-            if self._broker.enabled:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            # A timer of another loop would never fire.
+            self._loop, self._timer = loop, None
+        deadline_s = None if timeout_s is None else loop.time() + timeout_s
+        was_on = self._broker.enabled
+        self._arm()
+        while not self._closed:
+            if was_on or self._broker.enabled:
                 delivery = self._broker.dequeue(queues)
-                if delivery is not None:
+                if delivery is not None or not was_on:
                     self._arm()
                     return delivery
-            left_s = deadline_s - self._loop.time()
-            if left_s <= 0:
+            left_s = None if deadline_s is None else deadline_s - loop.time()
+            if left_s is not None and left_s <= 0:
                 return None
-            waiter: asyncio.Future[None] = self._loop.create_future()
+            waiter: asyncio.Future[None] = loop.create_future()
             self._waiters.append(waiter)
             try:
                 await asyncio.wait((waiter,), timeout=left_s)
             finally:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
+        return None
 
     def close(self) -> None:
-        """Leave the broker alone from now on; whoever waits looks once more."""
+        """Leave the broker alone from now on; whoever waits gets nothing."""
+        self._closed = True
         self._broker.set_listener(None)
         if self._timer is not None:
             self._timer.cancel()
@@ -67,15 +82,19 @@ class BrokerGate:
                 waiter.set_result(None)
 
     def _arm(self) -> None:
-        """Have the broker told the time when it next needs it."""
-        if self._loop is None or self._loop.is_closed():
+        """Have the broker told the time when it next needs it. A timer that is early does no harm: it leads to another one."""
+        if self._closed or self._loop is None or self._loop.is_closed():
             return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         deadline_s = self._broker.next_deadline_s()
-        if deadline_s is not None:
-            self._timer = self._loop.call_later(max(deadline_s - self._clock.monotonic_s(), _LEAST_S), self._fire)
+        if deadline_s is None:
+            return
+        delay_s = min(max(deadline_s - self._clock.monotonic_s() + _SURELY_S, _LEAST_S), _LOOK_AGAIN_S)
+        when_s = self._loop.time() + delay_s
+        if self._timer is not None:
+            if self._timer.when() <= when_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when_s, self._fire)
 
     def _fire(self) -> None:
         self._timer = None

@@ -1,0 +1,64 @@
+"""Tells each story of this folder to its subject: the folder that a file lies in names it."""
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.blocked_subject import BlockedSubject
+from tests.scenarios.broker_subject import BrokerSubject
+from tests.scenarios.runner import Arguments, parse, run_file, seconds
+
+HERE = Path(__file__).parent
+SUBJECTS = {"broker": BrokerSubject, "blocked": BlockedSubject}
+STORIES = sorted(HERE.glob("*/*.txt"))
+
+
+@pytest.mark.parametrize("path", STORIES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_story(path):
+    with contextlib.closing(SUBJECTS[path.parent.name]()) as subject:
+        run_file(path, subject, rewrite=os.environ.get("FASTPLAN_REWRITE") == "1")
+
+
+class Echo:
+    def run(self, command, arguments):
+        return [command, *arguments.rest()]
+
+
+def test_a_wrong_answer_is_named_with_its_line(tmp_path):
+    story = tmp_path / "story.txt"
+    story.write_text("# A remark.\n\n> say hello\nsay\nhello\n> say more\nsay\nless\n")
+    with pytest.raises(AssertionError, match=r"story.txt:6: > say more\nexpected:\nsay\nless\nbut it is:\nsay\nmore"):
+        run_file(story, Echo(), rewrite=False)
+
+
+def test_rewriting_changes_answers_only(tmp_path):
+    story = tmp_path / "story.txt"
+    story.write_text("# A remark.\n\n> say hello\nwrong\n\n# The end.\n")
+    run_file(story, Echo(), rewrite=True)
+    assert story.read_text() == "# A remark.\n\n> say hello\nsay\nhello\n\n# The end.\n"
+    run_file(story, Echo(), rewrite=False)
+
+
+def test_what_the_subject_does_not_understand_fails(tmp_path):
+    story = tmp_path / "story.txt"
+    story.write_text("> say loud=yes\nsay\n")
+    with pytest.raises(AssertionError, match="not understood: loud"):
+        run_file(story, Echo(), rewrite=False)
+
+
+def test_an_answer_to_nothing_is_a_mistake():
+    with pytest.raises(ValueError, match="line 3 is an answer to nothing"):
+        parse("> say\n\nhello\n")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("5ms", 0.005), ("-1h", -3600.0), ("+1.5s", 1.5)])
+def test_durations(text, expected):
+    assert seconds(text) == pytest.approx(expected)
+
+
+def test_arguments_are_taken_once():
+    arguments = Arguments(["a", "x=1", "off"])
+    assert (arguments.flag("off"), arguments.word(), arguments.number("x"), arguments.text("y")) == (True, "a", 1, "")
+    arguments.check_used()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fastplan.rules import Rules
-from fastplan.structs import Allocation
+from fastplan.structs import Allocation, Job, Node
 from fastplan.testing.builders import batch_job, group_api, ready_node, running_alloc, service_job, sysbatch_job, system_job
 from tests.scheduler.feasibility import Checks, constraint, rack_node
 
@@ -319,3 +322,53 @@ def test_a_property_may_be_a_field_of_the_node(rules):
     nodes = [ready_node("n1"), ready_node("n2"), ready_node("n3", datacenter="dc2")]
     checks = Checks(job, nodes, [running_alloc("a1", job, "n1")], rules=rules)
     assert checks.reasons("n2", "n3") == ["distinct_property: ${node.datacenter}=dc1 used by 1 allocs", ""]
+
+
+# --- order of visits -------------------------------------------------------------------------------------------------
+
+
+def random_site(draw: random.Random, *, sick: bool) -> tuple[Job, list[Node], list[Allocation]]:
+    """Return a job with constraints of all kinds, nodes of few classes, and some allocations. *sick*: drivers may be ill."""
+    pool = [
+        constraint("${attr.arch}", "=", draw.choice(["amd64", "arm64"])),
+        constraint("${meta.rack}", "regexp", draw.choice(["r[12]", "^r1$", "("])),
+        constraint("${attr.version}", draw.choice(["version", "semver"]), ">= 1.1"),
+        constraint("${node.unique.id}", "!=", "n3"),
+        constraint(RACK, "distinct_property", draw.choice(["", "1", "2"])),
+        DISTINCT,
+    ]
+    job = service_job("web", group_api(count=9, Constraints=draw.sample(pool, draw.randint(0, 3))), Constraints=draw.sample(pool, draw.randint(0, 3)))
+    nodes = [
+        rack_node(
+            f"n{number}",
+            draw.choice(["r1", "r2", None]),
+            Attributes={"arch": draw.choice(["amd64", "arm64"]), "version": draw.choice(["1.0.0", "1.2.0", "odd"])},
+            **(SICK if sick and draw.random() < 0.4 else {}),
+        )
+        for number in range(draw.randint(1, 8))
+    ]
+    return job, nodes, [running_alloc(f"a{number}", job, draw.choice(nodes).id) for number in range(draw.randint(0, 3))]
+
+
+@given(st.integers(0, 2**32))
+def test_under_strict_rules_the_order_of_visits_does_not_matter(seed):
+    draw = random.Random(seed)
+    job, nodes, allocs = random_site(draw, sick=True)
+    ids = [node.id for node in nodes]
+    there, back = Checks(job, nodes, allocs), Checks(job, nodes, allocs)
+    assert there.reasons(*ids) == back.reasons(*reversed(ids))[::-1]
+    assert there.context.eligibility.classes() == back.context.eligibility.classes()
+
+
+@given(st.integers(0, 2**32))
+def test_both_rules_accept_the_same_nodes_where_classes_tell_all(seed):
+    """The class cache saves work, and changes nothing, as long as nothing counts that is not part of a class. Reasons may be those of the class."""
+    draw = random.Random(seed)
+    job, nodes, allocs = random_site(draw, sick=False)
+    ids = [node.id for node in nodes]
+    nomad, strict = (Checks(job, nodes, allocs, rules=rules) for rules in (Rules.NOMAD, Rules.STRICT))
+    for _ in range(2):
+        pairs = list(zip(nomad.reasons(*ids), strict.reasons(*ids), strict=True))
+        assert all(bool(recorded) == bool(own) and recorded in (own, INELIGIBLE) for recorded, own in pairs)
+    assert nomad.context.eligibility.classes() == strict.context.eligibility.classes()
+    assert nomad.context.eligibility.escaped() == strict.context.eligibility.escaped()

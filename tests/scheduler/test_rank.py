@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fastplan.errors import InvalidInput
 from fastplan.fit import allocs_fit
 from fastplan.rules import Rules
 from fastplan.structs import Job, Node
@@ -536,6 +537,25 @@ def test_a_node_that_holds_what_it_must_not_is_not_proposed_for_ever():
     site = Site(service_job(), [gpu_node()], allocs, rules=Rules.STRICT)
     assert site.place() is None
     assert site.metric.dimension_exhausted == {"device oversubscribed": 1}
+
+
+@pytest.mark.parametrize(
+    ("node", "resources"),
+    [
+        (ready_node("n1"), {"Tasks": {"web": None}}),
+        (ready_node("n1"), {"Tasks": {"web": {"Networks": [None]}}}),
+        (ready_node("n1", ReservedResources={"Networks": {"ReservedHostPorts": "65536"}}), {}),
+    ],
+    ids=["no-task", "no-network", "no-such-port"],
+)
+def test_what_cannot_be_read_spoils_its_node_only(node, resources):
+    held = running_alloc("a", service_job("other"), "n1", AllocatedResources=resources)
+    site = Site(service_job(), [node, ready_node("n2")], [held], rules=Rules.STRICT)
+    assert site.place() == "n2"
+    assert [text.split(":")[0] for text in site.metric.dimension_exhausted] == ["invalid input"]
+    assert site.place(preempt=True) == "n2"
+    with pytest.raises(InvalidInput):
+        Site(service_job(), [node], [held], rules=Rules.NOMAD).place()
 
 
 @BOTH

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fastplan.errors import InvalidInput, Reason
 from fastplan.fit.demand import totals_of
 from fastplan.fit.lists import remove_allocs
 from fastplan.fit.reference import check
@@ -12,7 +13,7 @@ from fastplan.fit.results import Check, UsedResources
 from fastplan.scheduler.group_ask import GroupAsk
 from fastplan.scheduler.node_facts import FactsOfNodes, NodeFacts
 from fastplan.scheduler.preemption import Preemptor, preempted_counts
-from fastplan.scheduler.resources import INVALID_NODE, ResourceChoice
+from fastplan.scheduler.resources import ResourceChoice
 from fastplan.structs import AllocatedResources, Allocation, Job, Node, TaskGroup
 from fastplan.structs.canonical import canonical_alloc
 
@@ -57,10 +58,18 @@ class NodeFitter:
         return Preemptor.of(self._job, preempted_counts(entries), strict=self._context.setting.strict)
 
     def fit(self, node: Node, proposed: list[Allocation], preemptor: Preemptor | None) -> NodeFit | str:
-        """Return how an allocation fits beside what is *proposed* on a node, or the dimension that is exhausted (schedulers 12)."""
-        facts = self.facts(node)
-        if facts.supply.ports.invalid is not None and self._context.setting.strict:
-            return INVALID_NODE
+        """Return how an allocation fits beside what is *proposed* on a node, or the dimension that is exhausted (schedulers 12).
+
+        Raises `InvalidInput` for a node or an allocation that cannot be read; under strict rules only that node is of no use.
+        """
+        try:
+            return self._fit(self.facts(node), proposed, preemptor)
+        except InvalidInput as problem:
+            if not self._context.setting.strict:
+                raise
+            return Check(Reason.INVALID, str(problem)).reason
+
+    def _fit(self, facts: NodeFacts, proposed: list[Allocation], preemptor: Preemptor | None) -> NodeFit | str:
         setting = self._context.setting
         choice = ResourceChoice(facts, [canonical_alloc(alloc) for alloc in proposed], setting.randomness, preemptor, exact=setting.strict)
         if problem := choice.choose(self._ask):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fastplan.scheduler.operands import check_constraint
-from fastplan.scheduler.targets import resolve_target
+from fastplan.scheduler.feasible.checks import constraint_holds
 from fastplan.structs import Affinity, Job, Node, TaskGroup
 
 
@@ -20,13 +19,6 @@ def affinity_score(affinities: Iterable[Affinity], node: Node) -> float:
     matched = total = 0
     for affinity in affinities:
         total += abs(affinity.weight)
-        if matches(affinity, node):
+        if constraint_holds(affinity, node):
             matched += affinity.weight
     return matched / total if total else 0.0
-
-
-def matches(affinity: Affinity, node: Node) -> bool:
-    """Return whether a node is as an affinity describes it."""
-    left, left_found = resolve_target(affinity.ltarget, node)
-    right, right_found = resolve_target(affinity.rtarget, node)
-    return check_constraint(affinity.operand, left, right, left_found, right_found)

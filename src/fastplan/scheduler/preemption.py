@@ -105,8 +105,8 @@ class Preemptor:
                 chosen.append(candidate)
         if not chosen or not available.covers(ask):
             return None
-        farthest_first = sorted(chosen, key=lambda candidate: _Amounts.of(ask).distance(candidate.totals), reverse=True)
-        return [candidate.alloc for candidate in shortest_prefix(farthest_first, free, ask)]
+        farthest_first = sorted(chosen, key=lambda candidate: distance(ask, candidate.totals), reverse=True)
+        return [candidate.alloc for candidate in _shortest_prefix(farthest_first, free, ask)]
 
 
 class _Amounts:
@@ -163,7 +163,7 @@ def distance(ask: Totals, totals: Totals) -> float:
     return _Amounts.of(ask).distance(totals)
 
 
-def shortest_prefix(candidates: Sequence[Candidate], free: _Amounts, ask: Totals) -> list[Candidate]:
+def _shortest_prefix(candidates: Sequence[Candidate], free: _Amounts, ask: Totals) -> list[Candidate]:
     """Return the first *candidates* that, with what is *free*, cover the *ask*: at least one, at most all."""
     available = free.copy()
     kept: list[Candidate] = []

@@ -10,7 +10,7 @@ from fastplan.scheduler.device_offers import group_matches
 from fastplan.scheduler.node_facts import NodeFacts
 from fastplan.scheduler.operands import check_constraint
 from fastplan.scheduler.targets import is_unique, resolve_target
-from fastplan.structs import Constraint, Node, Port, RequestedDevice, TaskGroup, VolumeRequest
+from fastplan.structs import Affinity, Constraint, Node, Port, RequestedDevice, TaskGroup, VolumeRequest
 
 CLASS_INELIGIBLE: Final = "computed class ineligible"
 MISSING_DRIVERS: Final = "missing drivers"
@@ -31,8 +31,8 @@ def printed(constraint: Constraint) -> str:
     return f"{constraint.ltarget} {constraint.operand} {constraint.rtarget}"
 
 
-def constraint_holds(constraint: Constraint, node: Node) -> bool:
-    """Return whether a node meets a constraint."""
+def constraint_holds(constraint: Constraint | Affinity, node: Node) -> bool:
+    """Return whether a node meets a constraint, or matches an affinity."""
     left, left_found = resolve_target(constraint.ltarget, node)
     right, right_found = resolve_target(constraint.rtarget, node)
     return check_constraint(constraint.operand, left, right, left_found, right_found)
@@ -108,9 +108,9 @@ def _can_share(wanted: Sequence[int], free: Sequence[int], matching: Sequence[Se
                 return False
             amount = min([missing, left[path[-1][1]], *(given[later][place] for (_, place), (later, _) in pairwise(path))])
             left[path[-1][1]] -= amount
-            for (giver, place), (taker, _) in pairwise(path):
-                given[giver][place] += amount
-                given[taker][place] -= amount
+            for (taker, place), (giver, _) in pairwise(path):
+                given[taker][place] += amount
+                pass
             last, place = path[-1]
             given[last][place] += amount
             missing -= amount

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastplan.rules import Rules
@@ -156,6 +156,7 @@ def ask(name: str, count: int = 1, *constraints: dict[str, Any]) -> dict[str, An
         ([device_group("t4", 1), device_group("a100", 1)], [ask("gpu", 2)], ""),
         ([device_group("t4", 1), device_group("a100", 1)], [ask("gpu", 3)], "missing devices"),
         ([device_group("t4", 1), device_group("a100", 1)], [ask("nvidia/gpu/t4"), ask("gpu")], ""),
+        ([device_group("t4", 1), device_group("a100", 2)], [ask("gpu"), ask("nvidia/gpu/t4"), ask("nvidia/gpu/t4")], "missing devices"),
         ([device_group("t4", 1, memory={"Int": 16, "Unit": "GiB"})], [ask("gpu", 1, constraint("${device.attr.memory}", ">=", "8 GiB"))], ""),
         ([device_group("t4", 1, memory={"Int": 16, "Unit": "GiB"})], [ask("gpu", 1, constraint("${device.attr.memory}", ">=", "32 GiB"))], "missing devices"),
         ([device_group("t4", 1, memory="16GiB")], [ask("gpu", 1, constraint("${device.attr.memory}", ">=", "8 GiB"))], "missing devices"),
@@ -194,7 +195,8 @@ def test_kinds_of_devices_belong_to_a_class_and_their_health_does_not():
     facts = NodeFacts.of(device_node(device_group("t4", 0, broken=1)))
     wanted = [RequestedDevice(name="gpu", count=1)]
     assert device_problem(wanted, facts, exact=True) == Problem("missing devices", of_class=False)
-    assert device_problem([RequestedDevice(name="fpga", count=1)], facts, exact=True) == Problem("missing devices", of_class=True)
+    other = [RequestedDevice(name="fpga", count=1)]
+    assert device_problem(other, facts, exact=True) == device_problem([*wanted, *other], facts, exact=True) == Problem("missing devices", of_class=True)
 
 
 def possible(wanted: list[int], free: list[int], matching: list[list[int]]) -> bool:
@@ -214,13 +216,14 @@ def possible(wanted: list[int], free: list[int], matching: list[list[int]]) -> b
     return shares(first, matching[0], free)
 
 
+@settings(max_examples=300)
 @given(st.integers(0, 2**32))
 def test_sharing_devices_out_agrees_with_trying_every_way(seed):
     draw = random.Random(seed)
-    names = ["a", "b", "c"][: draw.randint(1, 3)]
+    names = ["a", "b", "c", "d"][: draw.randint(2, 4)]
     healthy = [draw.randint(0, 2) for _ in names]
     facts = NodeFacts.of(device_node(*(device_group(name, count) for name, count in zip(names, healthy, strict=True))))
-    asked = [(draw.sample(names, draw.randint(0, len(names))), draw.randint(0, 3)) for _ in range(draw.randint(1, 3))]
+    asked = [(draw.sample(names, draw.randint(1, 2) if draw.random() < 0.9 else 0), draw.randint(0, 2)) for _ in range(draw.randint(2, 5))]
     requests = []
     for allowed, count in asked:
         named = constraint("${device.model}", "regexp", f"^({'|'.join(allowed) or '-'})$")

@@ -99,9 +99,12 @@ def test_what_is_known_of_classes():
     # One group is enough.
     known.note_group(second, "c", True)
     assert known.classes() == {"c": True, "d": True}
+    known.note_group(first, "e", True)
+    known.note_group(second, "e", False)
+    assert known.classes() == {"c": True, "d": True, "e": True}
     # Where the job may not run, no group may.
     known.note_job("c", False)
-    assert known.classes() == {"c": False, "d": True}
+    assert known.classes() == {"c": False, "d": True, "e": True}
     known.reset()
     assert (known.classes(), known.of_group(first, "c")) == ({}, Known.UNKNOWN)
 

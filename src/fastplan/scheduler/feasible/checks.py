@@ -110,7 +110,7 @@ def _can_share(wanted: Sequence[int], free: Sequence[int], matching: Sequence[Se
             left[path[-1][1]] -= amount
             for (taker, place), (giver, _) in pairwise(path):
                 given[taker][place] += amount
-                pass
+                given[giver][place] -= amount
             last, place = path[-1]
             given[last][place] += amount
             missing -= amount

@@ -2,16 +2,17 @@
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.scenarios.blocked_subject import BlockedSubject
 from tests.scenarios.broker_subject import BrokerSubject
-from tests.scenarios.runner import Arguments, parse, run_file, seconds
+from tests.scenarios.runner import Arguments, Subject, parse, run_file, seconds
 
 HERE = Path(__file__).parent
-SUBJECTS = {"broker": BrokerSubject, "blocked": BlockedSubject}
+SUBJECTS: dict[str, Callable[[], Subject]] = {"broker": BrokerSubject, "blocked": BlockedSubject}
 STORIES = sorted(HERE.glob("*/*.txt"))
 
 

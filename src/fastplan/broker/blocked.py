@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 from fastplan.broker.evals import start_ns
+from fastplan.broker.metrics import BlockedMetrics
+from fastplan.broker.stats import BlockedStats, Wanted
 from fastplan.clock import Clock
 from fastplan.errors import InvalidInput
 from fastplan.structs import Evaluation
@@ -39,24 +41,6 @@ class BlockedSettings:
             raise InvalidInput("blocked.prune_threshold_s", self.prune_threshold_s, "seconds ≥ 0")
 
 
-class Wanted(NamedTuple):
-    """What blocked evaluations lack: MHz and MiB."""
-
-    cpu_mhz: int
-    memory_mib: int
-
-
-@dataclass(slots=True)
-class BlockedStats:
-    """Figures of the tracker; a copy. `by_job`: by namespace and job id. `by_class`: by datacenter, node class and node pool."""
-
-    total_blocked: int = 0
-    total_escaped: int = 0
-    total_quota_limit: int = 0
-    by_job: dict[tuple[str, str], Wanted] = field(default_factory=dict)
-    by_class: dict[tuple[str, str, str], Wanted] = field(default_factory=dict)
-
-
 class _Tracked(NamedTuple):
     evaluation: Evaluation
     token: str
@@ -65,8 +49,12 @@ class _Tracked(NamedTuple):
 class BlockedEvals:
     """The tracker of a leader. All calls in one thread. A new tracker is off, and takes nothing."""
 
-    def __init__(self, clock: Clock, settings: BlockedSettings | None, enqueue: Enqueue) -> None:
-        """*enqueue*: where released evaluations go, each with the token of the delivery in which it was given back, or an empty text."""
+    def __init__(self, clock: Clock, settings: BlockedSettings | None, enqueue: Enqueue, metrics: BlockedMetrics | None = None) -> None:
+        """*enqueue*: where released evaluations go, each with the token of the delivery in which it was given back, or an empty text.
+
+        *metrics*: where figures go at `report`.
+        """
+        self._metrics = metrics
         self._clock = clock
         self._settings = settings or BlockedSettings()
         self._enqueue = enqueue
@@ -242,6 +230,11 @@ class BlockedEvals:
             by_job={key: Wanted(wanted["cpu"], wanted["memory"]) for key, wanted in self._by_job.items()},
             by_class={key: Wanted(wanted["cpu"], wanted["memory"]) for key, wanted in self._by_class.items()},
         )
+
+    def report(self) -> None:
+        """Set the gauges of the metrics to the present figures."""
+        if self._metrics is not None:
+            self._metrics.report(self.stats())
 
     def known_ids(self) -> set[str]:
         """Return the ids of all tracked evaluations."""

@@ -8,17 +8,16 @@ import math
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from fastplan.broker.metrics import BrokerMetrics
 from fastplan.broker.ready import FairQueue, PriorityQueue, ReadyQueue
+from fastplan.broker.stats import FAILED_QUEUE, BrokerStats, QueueStats
 from fastplan.clock import Clock
 from fastplan.errors import BrokerDisabled, BrokerError, InvalidInput, TokenRejected
 from fastplan.structs import Evaluation
 from fastplan.structs.times import time_ns
-
-FAILED_QUEUE: Final = "_failed"
-"""Queue of evaluations that were delivered too often."""
 
 DISABLED: Final = "eval broker disabled"
 NOT_OUTSTANDING: Final = "evaluation is not outstanding"
@@ -67,27 +66,6 @@ class Delivery(NamedTuple):
     queue: str
 
 
-@dataclass(slots=True)
-class QueueStats:
-    """Figures of one queue."""
-
-    ready: int = 0
-    unacked: int = 0
-
-
-@dataclass(slots=True)
-class BrokerStats:
-    """Figures of the broker; a copy."""
-
-    total_ready: int = 0
-    total_unacked: int = 0
-    total_pending: int = 0
-    total_waiting: int = 0
-    total_cancelable: int = 0
-    delayed_evals: dict[str, Evaluation] = field(default_factory=dict)
-    by_scheduler: dict[str, QueueStats] = field(default_factory=dict)
-
-
 class _Wait(NamedTuple):
     evaluation: Evaluation
     number: int
@@ -106,11 +84,18 @@ class EvalBroker:
     Records that are given to it are shared with the state and never changed.
     """
 
-    def __init__(self, clock: Clock, settings: BrokerSettings | None = None, randomness: random.Random | None = None) -> None:
-        """*randomness*: tokens, and which of equal queues is served."""
+    def __init__(
+        self,
+        clock: Clock,
+        settings: BrokerSettings | None = None,
+        randomness: random.Random | None = None,
+        metrics: BrokerMetrics | None = None,
+    ) -> None:
+        """*randomness*: tokens, and which of equal queues is served. *metrics*: where times and, at `report`, figures go."""
         self._clock = clock
         self._settings = settings or BrokerSettings()
         self._random = randomness or random.Random()
+        self._metrics = metrics
         self._listener: Callable[[], None] | None = None
         self._numbers = 0
         self._tokens: list[str] = []
@@ -135,6 +120,8 @@ class EvalBroker:
         self._delay_heap: list[tuple[int, int, str]] = []
         self._cancelable: deque[Evaluation] = deque()
         self._unacked_by_queue: dict[str, int] = {}
+        if self._metrics is not None:
+            self._metrics.clear()
 
     # --- switching --------------------------------------------------------------------------------------------------
 
@@ -169,8 +156,9 @@ class EvalBroker:
             self._notify()
 
     def restore(self, evaluation: Evaluation) -> None:
-        """Take in an evaluation that the state holds, after a leadership was gained."""
-        self.enqueue(evaluation)
+        """Take in an evaluation that the state holds, after a leadership was gained. When it first came is not known. Raises InvalidInput like `enqueue`."""
+        if self._take(evaluation, "", start_ns(evaluation), timed=False):
+            self._notify()
 
     def enqueue_all(self, evaluations: Iterable[tuple[Evaluation, str]]) -> None:
         """Take evaluations in, each with a token or an empty text. Whoever waits sees all of them at once. Raises InvalidInput like `enqueue`."""
@@ -180,7 +168,7 @@ class EvalBroker:
         if ready:
             self._notify()
 
-    def _take(self, evaluation: Evaluation, token: str, until_ns: int) -> bool:
+    def _take(self, evaluation: Evaluation, token: str, until_ns: int, *, timed: bool = True) -> bool:
         """Take one in that is not to be delivered before *until_ns*; return whether it is ready."""
         if not self.enabled:
             return False
@@ -191,6 +179,8 @@ class EvalBroker:
                 self._requeue[token] = evaluation
             return False
         self._deliveries[eval_id] = 0
+        if timed and self._metrics is not None:
+            self._metrics.arrived(eval_id, self._clock.monotonic_s())
         if evaluation.wait > 0:
             self._wait(evaluation, evaluation.wait / 1e9)
             return False
@@ -256,8 +246,11 @@ class EvalBroker:
         delivery = Delivery(evaluation, self._new_token(), name)
         self._unacked[eval_id] = delivery
         self._unacked_by_queue[name] = self._unacked_by_queue.get(name, 0) + 1
-        self._timers[eval_id] = self._clock.monotonic_s() + self._settings.nack_timeout_s
+        now_s = self._clock.monotonic_s()
+        self._timers[eval_id] = now_s + self._settings.nack_timeout_s
         self._deliveries[eval_id] += 1
+        if self._metrics is not None:
+            self._metrics.delivered(eval_id, now_s, first=self._deliveries[eval_id] == 1)
         return delivery
 
     def _new_token(self) -> str:
@@ -267,9 +260,11 @@ class EvalBroker:
             self._tokens = [f"{part[:8]}-{part[8:12]}-{part[12:16]}-{part[16:20]}-{part[20:]}" for part in parts]
         return self._tokens.pop()
 
-    def _release(self, delivery: Delivery) -> None:
+    def _release(self, delivery: Delivery, now_s: float, *, handled: bool) -> None:
         """End a delivery."""
         eval_id = delivery.evaluation.id
+        if self._metrics is not None:
+            self._metrics.came_back(eval_id, now_s, handled=handled)
         del self._unacked[eval_id]
         self._timers.pop(eval_id, None)
         left = self._unacked_by_queue[delivery.queue] - 1
@@ -296,9 +291,10 @@ class EvalBroker:
         requeued = self._requeue.pop(token, None)
         delivery = self._held(eval_id, token)
         deadline_s = self._timers.get(eval_id)
-        if deadline_s is not None and deadline_s <= self._clock.monotonic_s():
+        now_s = self._clock.monotonic_s()
+        if deadline_s is not None and deadline_s <= now_s:
             raise BrokerError(ACK_TOO_LATE)
-        self._release(delivery)
+        self._release(delivery, now_s, handled=True)
         del self._deliveries[eval_id]
         evaluation = delivery.evaluation
         key = (evaluation.namespace, evaluation.job_id)
@@ -311,6 +307,8 @@ class EvalBroker:
             for _, _, _, superseded in sorted(pending):
                 del self._deliveries[superseded.id]
                 self._cancelable.append(superseded)
+                if self._metrics is not None:
+                    self._metrics.gone(superseded.id)
             ready = self._make_ready(kept, kept.type)
         if requeued is not None:
             ready |= self._take(requeued, "", start_ns(requeued))
@@ -321,7 +319,7 @@ class EvalBroker:
         """Take an evaluation back: it is delivered again after a while, or goes to the failed queue. Raises BrokerError like `ack`."""
         self._requeue.pop(token, None)
         delivery = self._held(eval_id, token)
-        self._release(delivery)
+        self._release(delivery, self._clock.monotonic_s(), handled=False)
         deliveries = self._deliveries[eval_id]
         if deliveries >= self._settings.delivery_limit:
             self._make_ready(delivery.evaluation, FAILED_QUEUE)
@@ -383,6 +381,8 @@ class EvalBroker:
         """Forget an evaluation that waits for a point in time: what it waited for is void. Others are left alone."""
         if self._delayed.pop(evaluation.id, None) is not None:
             del self._deliveries[evaluation.id]
+            if self._metrics is not None:
+                self._metrics.gone(evaluation.id)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -450,6 +450,11 @@ class EvalBroker:
             delayed_evals={eval_id: wait.evaluation.copy() for eval_id, wait in self._delayed.items()},
             by_scheduler=by_scheduler,
         )
+
+    def report(self) -> None:
+        """Set the gauges of the metrics to the present figures."""
+        if self._metrics is not None:
+            self._metrics.report(self.stats(), self._clock.now_ns())
 
     def is_idle(self) -> bool:
         """Return whether nothing is ready, held, or waiting for another evaluation of its job."""

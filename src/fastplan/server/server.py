@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from fastplan import codec
-from fastplan.broker import BlockedEvals, BlockedSettings, BrokerGate, BrokerSettings, EvalBroker
+from fastplan.broker import BlockedEvals, BlockedMetrics, BlockedSettings, BrokerGate, BrokerMetrics, BrokerSettings, EvalBroker
 from fastplan.errors import NotLeader
 from fastplan.fsm import StateMachine
 from fastplan.metrics import Metrics
@@ -96,9 +96,10 @@ class Server:
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._log: Any = None
         self._applied = AppliedEntries(self.machine)
-        self.broker = EvalBroker(clock, self._broker_settings(), random.Random(self._randomness.getrandbits(128)))
+        self.broker = EvalBroker(clock, self._broker_settings(), random.Random(self._randomness.getrandbits(128)), BrokerMetrics(self.metrics))
         self.gate = BrokerGate(self.broker, clock)
-        self.blocked = BlockedEvals(clock, BlockedSettings(prune_threshold_s=self.config.prune_threshold_s), self.broker.enqueue_all)
+        blocked_settings = BlockedSettings(prune_threshold_s=self.config.prune_threshold_s)
+        self.blocked = BlockedEvals(clock, blocked_settings, self.broker.enqueue_all, BlockedMetrics(self.metrics))
         self._workers: list[Worker] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._leads = asyncio.Event()

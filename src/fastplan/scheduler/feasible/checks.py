@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from fastplan.scheduler.device_offers import group_matches
+from fastplan.scheduler.device_sharing import share_devices
 from fastplan.scheduler.node_facts import NodeFacts
 from fastplan.scheduler.operands import check_constraint
 from fastplan.scheduler.targets import is_unique, resolve_target
@@ -74,67 +74,26 @@ def device_problem(requests: Sequence[RequestedDevice], facts: NodeFacts, *, exa
     """
     if not requests:
         return None
-    groups = [(kind, group) for kind, group in facts.device_groups.items()]
-    free = [sum(instance is not None and instance.healthy for instance in group.instances) for _, group in groups]
-    matching = [[place for place, (kind, group) in enumerate(groups) if group_matches(request, kind, group, exact=exact)] for request in requests]
-    wanted = [request.count for request in requests]
-    if (_can_share if exact else _first_come)(wanted, free, matching):
+    enough = share_devices(facts, requests, ()) is not None if exact else _first_come(requests, facts)
+    if enough:
         return None
-    return Problem(MISSING_DEVICES, of_class=any(count > 0 and not places for count, places in zip(wanted, matching, strict=True)))
+    groups = facts.device_groups.items()
+    lacks_kind = any(request.count > 0 and not any(group_matches(request, kind, group, exact=exact) for kind, group in groups) for request in requests)
+    return Problem(MISSING_DEVICES, of_class=lacks_kind)
 
 
-def _first_come(wanted: Sequence[int], free: Sequence[int], matching: Sequence[Sequence[int]]) -> bool:
-    left = list(free)
-    for count, places in zip(wanted, matching, strict=True):
-        missing = count
-        for place in places:
-            taken = min(max(missing, 0), left[place])
-            left[place] -= taken
-            missing -= taken
+def _first_come(requests: Sequence[RequestedDevice], facts: NodeFacts) -> bool:
+    free = {kind: sum(instance is not None and instance.healthy for instance in group.instances) for kind, group in facts.device_groups.items()}
+    for request in requests:
+        missing = request.count
+        for kind, group in facts.device_groups.items():
+            if missing > 0 and free[kind] and group_matches(request, kind, group, exact=False):
+                taken = min(missing, free[kind])
+                free[kind] -= taken
+                missing -= taken
         if missing > 0:
             return False
     return True
-
-
-def _can_share(wanted: Sequence[int], free: Sequence[int], matching: Sequence[Sequence[int]]) -> bool:
-    """Return whether all requests can be served: a flow from requests to groups, pushed along one path after the other."""
-    left = list(free)
-    given = [dict.fromkeys(places, 0) for places in matching]
-    for request, count in enumerate(wanted):
-        missing = count
-        while missing > 0:
-            path = _path_to_free(request, left, matching, given)
-            if path is None:
-                return False
-            amount = min([missing, left[path[-1][1]], *(given[later][place] for (_, place), (later, _) in pairwise(path))])
-            left[path[-1][1]] -= amount
-            for (taker, place), (giver, _) in pairwise(path):
-                given[taker][place] += amount
-                given[giver][place] -= amount
-            last, place = path[-1]
-            given[last][place] += amount
-            missing -= amount
-    return True
-
-
-def _path_to_free(request: int, left: Sequence[int], matching: Sequence[Sequence[int]], given: Sequence[Mapping[int, int]]) -> list[tuple[int, int]] | None:
-    """Return steps (request, group) in which each request takes from a group what the next one gives up there; the last group has some left."""
-    came_from: dict[int, tuple[int, int]] = {}
-    seen, waiting = {request}, [request]
-    while waiting:
-        taker = waiting.pop(0)
-        for place in matching[taker]:
-            if left[place]:
-                path = [(taker, place)]
-                while path[0][0] != request:
-                    path.insert(0, came_from[path[0][0]])
-                return path
-            for other, shares in enumerate(given):
-                if other not in seen and shares.get(place):
-                    seen.add(other)
-                    came_from[other] = (taker, place)
-                    waiting.append(other)
-    return None
 
 
 def network_problem(mode: str, ports: Sequence[Port], node: Node) -> Problem | None:

@@ -184,6 +184,12 @@ def test_strict_finds_some_way_to_share_devices_out():
     assert reason_on(node, group, rules=Rules.STRICT) == ""
 
 
+def test_devices_by_the_thousand():
+    node = device_node(device_group("t4", 1200), device_group("a100", 1200))
+    group = group_with_task(resources={"Devices": [ask("gpu", 1200), ask("nvidia/gpu/t4", 1200)]})
+    assert reason_on(node, group) == ""
+
+
 def test_strict_compares_device_attributes_exactly():
     node = device_node(device_group("t4", 1, power={"Int": 1499, "Unit": "mW"}))
     group = group_with_task(resources={"Devices": [ask("gpu", 1, constraint("${device.attr.power}", ">", "1 W"))]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 
 from fastplan.fit.demand import DeviceUse
@@ -16,7 +17,7 @@ def share_devices(facts: NodeFacts, requests: Sequence[RequestedDevice], used: C
     holders: dict[DeviceUse, int] = {}
     for place, request in enumerate(requests):
         for _ in range(request.count):
-            if not _find_instance(place, candidates, holders, set()):
+            if not _find_instance(place, candidates, holders):
                 return None
     return [_offers(facts, request, candidates[place], place, holders) for place, request in enumerate(requests)]
 
@@ -26,15 +27,24 @@ def _candidates(facts: NodeFacts, request: RequestedDevice, used: Collection[Dev
     return [DeviceUse(kind, instance) for kind in matching for instance in free_instances(facts, request, kind, used)]
 
 
-def _find_instance(place: int, candidates: Sequence[Sequence[DeviceUse]], holders: dict[DeviceUse, int], seen: set[DeviceUse]) -> bool:
-    """Give one more instance to a request; whoever holds it may have to take another one."""
-    for use in candidates[place]:
-        if use in seen or holders.get(use) == place:
-            continue
-        seen.add(use)
-        if use not in holders or _find_instance(holders[use], candidates, holders, seen):
-            holders[use] = place
-            return True
+def _find_instance(place: int, candidates: Sequence[Sequence[DeviceUse]], holders: dict[DeviceUse, int]) -> bool:
+    """Give one more instance to a request; whoever holds it may have to take another one, and so on."""
+    # What each request that was reached would give up, and to whom.
+    gives: dict[int, tuple[int, DeviceUse]] = {}
+    waiting = deque([place])
+    while waiting:
+        taker = waiting.popleft()
+        for use in candidates[taker]:
+            holder = holders.get(use)
+            if holder is None:
+                holders[use] = taker
+                while taker != place:
+                    taker, use = gives[taker]
+                    holders[use] = taker
+                return True
+            if holder != place and holder not in gives:
+                gives[holder] = taker, use
+                waiting.append(holder)
     return False
 
 

@@ -147,7 +147,7 @@ class Feasibility:
         return (
             driver_problem(self._drivers, node)
             or constraint_problem(self._group_constraints, node)
-            or device_problem(self._devices, self._facts.of(node), exact=self._strict)
+            or (device_problem(self._devices, self._facts.of(node), exact=self._strict) if self._devices else None)
             or network_problem(self._mode, self._ports, node)
             or secrets_problem(self._group, node)
         )

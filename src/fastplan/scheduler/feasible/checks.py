@@ -72,8 +72,6 @@ def device_problem(requests: Sequence[RequestedDevice], facts: NodeFacts, *, exa
     *exact*: some way to share the devices out is enough. Otherwise each request in turn takes what comes first, as in the original.
     Which kinds of devices a node has is part of its class, how many of them are healthy is not.
     """
-    if not requests:
-        return None
     enough = share_devices(facts, requests, ()) is not None if exact else _first_come(requests, facts)
     if enough:
         return None

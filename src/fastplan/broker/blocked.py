@@ -6,13 +6,12 @@ before any evaluation that is blocked after it is looked at.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from fastplan.broker.evals import start_ns
+from fastplan.broker.evals import is_duration, start_ns
 from fastplan.broker.metrics import BlockedMetrics
 from fastplan.broker.stats import BlockedStats, Wanted
 from fastplan.clock import Clock
@@ -37,7 +36,7 @@ class BlockedSettings:
     prune_threshold_s: float = 900.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.prune_threshold_s) and self.prune_threshold_s >= 0):
+        if not is_duration(self.prune_threshold_s):
             raise InvalidInput("blocked.prune_threshold_s", self.prune_threshold_s, "seconds ≥ 0")
 
 

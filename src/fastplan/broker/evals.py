@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import heapq
-import math
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -27,9 +25,17 @@ ID_NOT_FOUND: Final = "Evaluation ID not found"
 TOKEN_OF_ID: Final = "Token does not match for Evaluation ID"
 ACK_TOO_LATE: Final = "Evaluation ID Ack'd after Nack timer expiration"
 
+MAX_SECONDS: Final = 1e12
+"""Durations are at most this; adding one to a clock is exact enough."""
+
 _TOKENS_AT_ONCE: Final = 256
 
 JobKey = tuple[str, str]
+
+
+def is_duration(value: object) -> bool:
+    """Return whether a value is a finite number of seconds, 0 or more."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +49,12 @@ class BrokerSettings:
     fair_share: bool = False
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.nack_timeout_s) and self.nack_timeout_s > 0):
+        if not (is_duration(self.nack_timeout_s) and self.nack_timeout_s > 0):
             raise InvalidInput("broker.nack_timeout_s", self.nack_timeout_s, "seconds > 0")
-        if self.delivery_limit < 1:
+        if not isinstance(self.delivery_limit, int) or isinstance(self.delivery_limit, bool) or self.delivery_limit < 1:
             raise InvalidInput("broker.delivery_limit", self.delivery_limit, "integer ≥ 1")
         for name in ("initial_nack_delay_s", "subsequent_nack_delay_s"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+            if not is_duration(getattr(self, name)):
                 raise InvalidInput(f"broker.{name}", getattr(self, name), "seconds ≥ 0")
 
     def nack_delay_s(self, deliveries: int) -> float:
@@ -471,7 +477,7 @@ class EvalBroker:
             found.append("the number of pending evaluations is wrong")
         if sum(self._unacked_by_queue.values()) != len(self._unacked):
             found.append("the numbers of evaluations held by queue are wrong")
-        ready = [entry for queue in self._ready.values() for entry in _entries(queue)]
+        ready = [evaluation for queue in self._ready.values() for evaluation in queue]
         for evaluation in [*ready, *(delivery.evaluation for delivery in self._unacked.values())]:
             if self._owners.get((evaluation.namespace, evaluation.job_id)) != evaluation.id:
                 found.append(f"evaluation {evaluation.id} does not own its job")
@@ -490,8 +496,3 @@ class EvalBroker:
         if set(places) != set(self._deliveries):
             found.append("an evaluation that is known is nowhere, or one that is somewhere is not known")
         return found
-
-
-def _entries(queue: ReadyQueue) -> list[Evaluation]:
-    twin = copy.deepcopy(queue)
-    return [twin.pop() for _ in range(len(twin))]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import itertools
+from collections.abc import Iterator
 from typing import Protocol
 
 from fastplan.structs import Evaluation
@@ -15,6 +17,10 @@ class ReadyQueue(Protocol):
     """The ready evaluations of one scheduler type."""
 
     def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Evaluation]:
+        """Go through all evaluations, in no order."""
+        ...
 
     def push(self, evaluation: Evaluation) -> None:
         """Add an evaluation."""
@@ -40,6 +46,9 @@ class PriorityQueue:
 
     def __len__(self) -> int:
         return len(self._heap)
+
+    def __iter__(self) -> Iterator[Evaluation]:
+        return (entry[3] for entry in self._heap)
 
     def push(self, evaluation: Evaluation) -> None:
         self._arrivals += 1
@@ -67,6 +76,9 @@ class FairQueue:
 
     def __len__(self) -> int:
         return self._count
+
+    def __iter__(self) -> Iterator[Evaluation]:
+        return itertools.chain.from_iterable(self._queues.values())
 
     def push(self, evaluation: Evaluation) -> None:
         queue = self._queues.get(evaluation.namespace)

@@ -1,0 +1,123 @@
+"""Fair sharing between namespaces (docs/guide/fairness.md)."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from fastplan.broker.ready import FairQueue, PriorityQueue
+from fastplan.testing import VirtualClock
+from tests.broker.evaluations import evaluation, new_broker
+
+
+def named(queue, count):
+    return [queue.pop().id for _ in range(count)]
+
+
+def fill(queue, namespace, count, *, priority=50, first=0):
+    for number in range(first, first + count):
+        queue.push(evaluation(f"{namespace}{number}", namespace=namespace, priority=priority, create_index=number))
+
+
+def test_a_flood_does_not_hold_up_others():
+    queue = FairQueue()
+    fill(queue, "flood", 1000)
+    fill(queue, "small", 2, first=2000)
+    assert named(queue, 5) == ["flood0", "small2000", "flood1", "small2001", "flood2"]
+
+
+def test_without_fair_share_age_alone_counts():
+    queue = PriorityQueue()
+    fill(queue, "flood", 1000)
+    fill(queue, "small", 2, first=2000)
+    assert named(queue, 1001)[-1] == "small2000"
+
+
+def test_priority_comes_before_fairness():
+    queue = FairQueue()
+    fill(queue, "a", 3, priority=90)
+    fill(queue, "b", 3, priority=50)
+    assert queue.priority() == 90
+    assert named(queue, 6) == ["a0", "a1", "a2", "b0", "b1", "b2"]
+
+
+def test_within_a_namespace_priority_and_age_count():
+    queue = FairQueue()
+    for name, priority, created in (("x", 50, 9), ("y", 70, 5), ("z", 50, 1)):
+        queue.push(evaluation(name, priority=priority, create_index=created))
+    assert named(queue, 3) == ["y", "z", "x"]
+
+
+def test_having_been_away_earns_nothing():
+    queue = FairQueue()
+    fill(queue, "a", 100)
+    assert len(named(queue, 50)) == 50
+    fill(queue, "late", 100, first=500)
+    shares = Counter(name.rstrip("0123456789") for name in named(queue, 40))
+    assert shares == {"a": 20, "late": 20}
+
+
+def test_going_and_coming_back_earns_nothing_either():
+    queue = FairQueue()
+    fill(queue, "a", 100)
+    fill(queue, "b", 1)
+    assert Counter(name[0] for name in named(queue, 42)) == {"a": 41, "b": 1}
+    fill(queue, "b", 30, first=100)
+    assert Counter(name[0] for name in named(queue, 20)) == {"a": 10, "b": 10}
+
+
+def test_what_was_served_is_forgotten_when_nobody_waits():
+    queue = FairQueue()
+    fill(queue, "a", 50)
+    named(queue, 50)
+    fill(queue, "a", 2)
+    fill(queue, "b", 2)
+    assert named(queue, 4) == ["a0", "b0", "a1", "b1"]
+    assert len(queue) == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_pushes_and_pops(seed):
+    """Nothing is lost, priority order holds, and of two namespaces that wait all the time with equal priority neither gets two more than the other."""
+    chosen = random.Random(seed)
+    queue, inside = FairQueue(), {}
+    fill(queue, "p", 300)
+    fill(queue, "q", 300)
+    inside |= {each.id: each for each in queue}
+    served = Counter()
+    for number in range(500):
+        if chosen.random() < 0.5:
+            each = evaluation(f"r{number}", namespace=chosen.choice("rs"), priority=chosen.choice((30, 50, 70)), create_index=number)
+            queue.push(each)
+            inside[each.id] = each
+        else:
+            highest = max(each.priority for each in inside.values())
+            assert queue.priority() == highest
+            each = queue.pop()
+            assert each.priority == highest
+            assert inside.pop(each.id) is each
+            served[each.namespace] += 1
+            assert abs(served["p"] - served["q"]) <= 1
+        assert len(queue) == len(inside)
+    assert {each.id for each in queue} == set(inside)
+
+
+def test_the_broker_shares_if_told_to():
+    def order(**settings):
+        broker = new_broker(VirtualClock(), **settings)
+        for number in range(10):
+            broker.enqueue(evaluation(f"flood{number}", namespace="flood", create_index=number))
+        broker.enqueue(evaluation("small", namespace="small", create_index=99))
+        return [broker.dequeue(["service"]).evaluation.id for _ in range(11)].index("small")
+
+    assert order(fair_share=True) == 1
+    assert order() == 10
+
+
+def test_a_namespace_s_jobs_still_run_one_at_a_time():
+    broker = new_broker(VirtualClock(), fair_share=True)
+    for number in range(3):
+        broker.enqueue(evaluation(f"e{number}", job_id="web"))
+    assert broker.dequeue(["service"]).evaluation.id == "e0"
+    assert broker.dequeue(["service"]) is None
+    assert broker.contradictions() == []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
+import numpy
 import pytest
 
-from fastplan.metrics import Metrics
+from fastplan.metrics import Metrics, Timer
 from fastplan.planner.metrics import PlanMetrics
 
 
@@ -74,3 +75,16 @@ def test_the_plan_metrics_have_nomads_names() -> None:
     wanted = "submit queue_depth wait_for_index evaluate node_rejected sign_identities raft_dispatch optimistic_apply outstanding_apply apply"
     assert {f"nomad.plan.{name}" for name in wanted.split()} | {"nomad.plan.rejection_tracker.node_score"} <= names
     assert all(each.description.endswith(".") and ". " not in each.description for each in metrics)
+
+
+def test_many_durations_at_once_are_as_good_as_one_by_one() -> None:
+    chosen = random.Random(5)
+    durations_s = [chosen.choice((0.0, -1.0, 1e-7, chosen.random(), 10 ** chosen.uniform(-8, 9), 2.0 ** chosen.randrange(-24, 20))) for _ in range(3000)]
+    one_by_one, at_once = Timer("one", ""), Timer("all", "")
+    for duration_s in durations_s:
+        one_by_one.record(duration_s)
+    at_once.record_all(numpy.array(durations_s[:7]))
+    at_once.record_all(numpy.array([]))
+    at_once.record_all(numpy.array(durations_s[7:]))
+    assert at_once.read() == pytest.approx(one_by_one.read())
+    assert [at_once.quantile_ms(part / 500) for part in range(501)] == [one_by_one.quantile_ms(part / 500) for part in range(501)]

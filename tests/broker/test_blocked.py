@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from fastplan.broker import BlockedEvals, BlockedSettings, Wanted
-from fastplan.structs import AllocMetric, Resources
+from fastplan.structs import AllocMetric, Evaluation, Resources
 from fastplan.testing import VirtualClock
 from tests.broker.evaluations import evaluation
 
@@ -17,11 +17,16 @@ NODES = ("n1", "n2", "n3")
 PRUNED_S = 60.0
 
 
+def more(known, lacks):
+    cpu_mhz, memory_mib = known or (0, 0)
+    return Wanted(cpu_mhz + lacks.cpu, memory_mib + lacks.memory_mb)
+
+
 class Session:
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.clock = VirtualClock()
-        self.released = []
+        self.released: list[tuple[Evaluation, str]] = []
         self.tracker = BlockedEvals(self.clock, BlockedSettings(prune_threshold_s=PRUNED_S), self.released.extend)
         self.tracker.set_enabled(True)
         # What the model has: tracked evaluations with their tokens, every unblock with its time, and what became of the others.
@@ -30,7 +35,7 @@ class Session:
         self.duplicates = []
         self.index = 100
         self.number = 0
-        self.ends = Counter()
+        self.ends: Counter[str] = Counter()
 
     def evaluation(self):
         self.number += 1
@@ -166,15 +171,15 @@ class Session:
         assert stats.total_blocked == len(self.tracked)
         assert stats.total_escaped == len(self.escaped())
         assert stats.total_quota_limit == sum(bool(each.quota_limit_reached) for each, _ in self.tracked.values())
-        by_job, by_class = {}, {}
+        by_job: dict[tuple[str, str], Wanted] = {}
+        by_class: dict[tuple[str, str, str], Wanted] = {}
         for each, _ in self.tracked.values():
             for metric in each.failed_tg_allocs.values():
                 lacks = metric.resources_exhausted["main"]
-                classes = [(datacenter, name, "") for datacenter in metric.nodes_available for name in metric.class_exhausted or ("",)]
-                for table, keys in ((by_job, [("default", each.job_id)]), (by_class, classes)):
-                    for key in keys:
-                        known = table.get(key, Wanted(0, 0))
-                        table[key] = Wanted(known.cpu_mhz + lacks.cpu, known.memory_mib + lacks.memory_mb)
+                by_job[each.namespace, each.job_id] = more(by_job.get((each.namespace, each.job_id)), lacks)
+                for datacenter in metric.nodes_available:
+                    for name in metric.class_exhausted or ("",):
+                        by_class[datacenter, name, ""] = more(by_class.get((datacenter, name, "")), lacks)
         assert (stats.by_job, stats.by_class) == (by_job, by_class)
 
 
@@ -199,7 +204,7 @@ def test_random_operations(seed):
 
 
 def test_ten_thousand_are_released_once_each_whatever_comes_at_once():
-    released = []
+    released: list[tuple[Evaluation, str]] = []
     tracker = BlockedEvals(VirtualClock(), None, released.extend)
     tracker.set_enabled(True)
     for number in range(10_000):
@@ -211,7 +216,7 @@ def test_ten_thousand_are_released_once_each_whatever_comes_at_once():
 
 
 def test_a_tracker_that_is_off_does_nothing():
-    released = []
+    released: list[tuple[Evaluation, str]] = []
     tracker = BlockedEvals(VirtualClock(), None, released.extend)
     tracker.block(evaluation("a"))
     tracker.unblock("c1", 10)

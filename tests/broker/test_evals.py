@@ -74,7 +74,7 @@ def test_a_new_broker_is_off():
     broker = EvalBroker(VirtualClock())
     broker.enqueue(evaluation("a"))
     assert broker.known_ids() == set()
-    with pytest.raises(BrokerDisabled, match="^eval broker disabled$"):
+    with pytest.raises(BrokerDisabled, match=r"^eval broker disabled$"):
         broker.dequeue(["service"])
 
 

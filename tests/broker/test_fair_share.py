@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from fastplan.broker.ready import FairQueue, PriorityQueue
+from fastplan.structs import Evaluation
 from fastplan.testing import VirtualClock
 from tests.broker.evaluations import evaluation, new_broker
 
@@ -80,11 +81,11 @@ def test_what_was_served_is_forgotten_when_nobody_waits():
 def test_random_pushes_and_pops(seed):
     """Nothing is lost, priority order holds, and of two namespaces that wait all the time with equal priority neither gets two more than the other."""
     chosen = random.Random(seed)
-    queue, inside = FairQueue(), {}
+    queue, inside = FairQueue(), dict[str, Evaluation]()
     fill(queue, "p", 300)
     fill(queue, "q", 300)
     inside |= {each.id: each for each in queue}
-    served = Counter()
+    served: Counter[str] = Counter()
     for number in range(500):
         if chosen.random() < 0.5:
             each = evaluation(f"r{number}", namespace=chosen.choice("rs"), priority=chosen.choice((30, 50, 70)), create_index=number)

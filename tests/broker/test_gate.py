@@ -67,7 +67,7 @@ def test_switching_off_ends_the_wait():
     async def story(site):
         task = await site.waiting(timeout_s=10)
         site.broker.set_enabled(False)
-        with pytest.raises(BrokerDisabled, match="^eval broker disabled$"):
+        with pytest.raises(BrokerDisabled, match=r"^eval broker disabled$"):
             await task
         assert site.clock.monotonic_s() == 0
 
@@ -240,6 +240,19 @@ def test_a_wall_clock_set_back_does_not_make_the_loop_spin():
         assert (await task).evaluation.id == "a"
         assert site.clock.monotonic_s() == pytest.approx(3601, abs=1e-3)
         assert looked < 3601 / 10 + 5
+
+    run(story)
+
+
+def test_whoever_waited_is_forgotten():
+    async def story(site):
+        for _ in range(3):
+            await site.gate.dequeue(QUEUES, 0.01)
+        task = await site.waiting()
+        assert site.gate.waiting == 1
+        site.broker.enqueue(evaluation("a"))
+        await task
+        assert site.gate.waiting == 0
 
     run(story)
 

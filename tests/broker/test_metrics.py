@@ -17,6 +17,7 @@ class Site:
         self.broker = new_broker(self.clock, BrokerMetrics(self.metrics), **settings)
 
     def timer_s(self, name):
+        self.broker.report()
         timer = self.metrics[f"nomad.broker.{name}"]
         return timer.count, pytest.approx(timer.total_s)
 
@@ -32,9 +33,9 @@ def test_wait_process_and_response():
     site.broker.enqueue(evaluation("a"))
     site.clock.advance(2)
     token = site.broker.dequeue(["service"]).token
-    assert site.timer_s("wait_time") == (1, 2)
     site.clock.advance(1)
     site.broker.ack("a", token)
+    assert site.timer_s("wait_time") == (1, 2)
     assert site.timer_s("process_time") == (1, 1)
     assert site.timer_s("response_time") == (1, 3)
 
@@ -85,8 +86,9 @@ def test_what_is_taken_in_again_arrives_at_the_ack():
     site.clock.advance(3)
     site.broker.ack("a", token)
     site.clock.advance(1)
-    site.broker.dequeue(["service"])
+    site.broker.ack("a", site.broker.dequeue(["service"]).token)
     assert site.timer_s("wait_time") == (2, 1)
+    assert site.timer_s("response_time") == (2, 4)
 
 
 def test_switching_off_forgets_times():
@@ -110,8 +112,9 @@ def test_times_are_kept_of_so_many():
     assert site.timer_s("wait_time")[0] == site.timer_s("response_time")[0] == TRACKED_LIMIT
     # There is room for times again.
     site.broker.enqueue(evaluation("a"))
-    site.broker.dequeue(["service"])
+    site.broker.ack("a", site.broker.dequeue(["service"]).token)
     assert site.timer_s("wait_time")[0] == TRACKED_LIMIT + 1
+    assert site.timer_s("process_time")[0] == TRACKED_LIMIT + 6
 
 
 def test_what_never_comes_back_takes_up_no_room():

@@ -15,6 +15,7 @@ PROMISED = {
     "applier": {"plans_per_s", "placements_per_s", "p50_ms", "p99_ms", "of_bare_loop", "plans_per_sync"},
     "log": {"entries_per_s", "of_raw"},
     "state": {"commit_ns", "snapshot_us", "bytes_per_alloc"},
+    "broker": {"evals_per_s", "of_heapq"},
     "scaling": {"slope_verify", "slope_commit"},
 }
 

@@ -24,6 +24,7 @@ QUESTIONS = {
     "applier": "fastplan.benchmarks.applier",
     "log": "fastplan.benchmarks.log",
     "state": "fastplan.benchmarks.state",
+    "broker": "fastplan.benchmarks.broker",
     "scaling": "fastplan.benchmarks.scaling",
 }
 """Name → module, in the order in which they are asked."""

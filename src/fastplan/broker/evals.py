@@ -51,7 +51,7 @@ class BrokerSettings:
     def __post_init__(self) -> None:
         if not (is_duration(self.nack_timeout_s) and self.nack_timeout_s > 0):
             raise InvalidInput("broker.nack_timeout_s", self.nack_timeout_s, "seconds > 0")
-        if not isinstance(self.delivery_limit, int) or isinstance(self.delivery_limit, bool) or self.delivery_limit < 1:
+        if type(self.delivery_limit) is not int or self.delivery_limit < 1:
             raise InvalidInput("broker.delivery_limit", self.delivery_limit, "integer ≥ 1")
         for name in ("initial_nack_delay_s", "subsequent_nack_delay_s"):
             if not is_duration(getattr(self, name)):
@@ -65,11 +65,12 @@ class BrokerSettings:
 
 
 class Delivery(NamedTuple):
-    """An evaluation as it is handed out: shared, not to be changed. *token* goes back with it."""
+    """An evaluation as it is handed out, at a monotonic time: shared, not to be changed. *token* goes back with it."""
 
     evaluation: Evaluation
     token: str
     queue: str
+    delivered_s: float
 
 
 class _Wait(NamedTuple):
@@ -125,7 +126,6 @@ class EvalBroker:
         self._delayed: dict[str, _Wait] = {}
         self._delay_heap: list[tuple[int, int, str]] = []
         self._cancelable: deque[Evaluation] = deque()
-        self._unacked_by_queue: dict[str, int] = {}
         if self._metrics is not None:
             self._metrics.clear()
 
@@ -249,14 +249,11 @@ class EvalBroker:
         name = best[0] if len(best) == 1 else self._random.choice(best)
         evaluation = self._ready[name].pop()
         eval_id = evaluation.id
-        delivery = Delivery(evaluation, self._new_token(), name)
-        self._unacked[eval_id] = delivery
-        self._unacked_by_queue[name] = self._unacked_by_queue.get(name, 0) + 1
         now_s = self._clock.monotonic_s()
+        delivery = Delivery(evaluation, self._new_token(), name, now_s)
+        self._unacked[eval_id] = delivery
         self._timers[eval_id] = now_s + self._settings.nack_timeout_s
         self._deliveries[eval_id] += 1
-        if self._metrics is not None:
-            self._metrics.delivered(eval_id, now_s, first=self._deliveries[eval_id] == 1)
         return delivery
 
     def _new_token(self) -> str:
@@ -270,14 +267,9 @@ class EvalBroker:
         """End a delivery."""
         eval_id = delivery.evaluation.id
         if self._metrics is not None:
-            self._metrics.came_back(eval_id, now_s, handled=handled)
+            self._metrics.came_back(eval_id, delivery.delivered_s, now_s, first=self._deliveries[eval_id] == 1, handled=handled)
         del self._unacked[eval_id]
         self._timers.pop(eval_id, None)
-        left = self._unacked_by_queue[delivery.queue] - 1
-        if left:
-            self._unacked_by_queue[delivery.queue] = left
-        else:
-            del self._unacked_by_queue[delivery.queue]
 
     def _held(self, eval_id: str, token: str) -> Delivery:
         delivery = self._unacked.get(eval_id)
@@ -445,8 +437,8 @@ class EvalBroker:
     def stats(self) -> BrokerStats:
         """Return the figures; whoever changes them changes nothing here."""
         by_scheduler = {name: QueueStats(ready=len(queue)) for name, queue in self._ready.items() if len(queue)}
-        for name, unacked in self._unacked_by_queue.items():
-            by_scheduler.setdefault(name, QueueStats()).unacked = unacked
+        for delivery in self._unacked.values():
+            by_scheduler.setdefault(delivery.queue, QueueStats()).unacked += 1
         return BrokerStats(
             total_ready=sum(len(queue) for queue in self._ready.values()),
             total_unacked=len(self._unacked),
@@ -475,8 +467,6 @@ class EvalBroker:
         found = []
         if self._pending_count != sum(len(pending) for pending in self._pending.values()):
             found.append("the number of pending evaluations is wrong")
-        if sum(self._unacked_by_queue.values()) != len(self._unacked):
-            found.append("the numbers of evaluations held by queue are wrong")
         ready = [evaluation for queue in self._ready.values() for evaluation in queue]
         for evaluation in [*ready, *(delivery.evaluation for delivery in self._unacked.values())]:
             if self._owners.get((evaluation.namespace, evaluation.job_id)) != evaluation.id:

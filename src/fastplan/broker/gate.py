@@ -62,6 +62,11 @@ class BrokerGate:
                     self._waiters.remove(waiter)
         return None
 
+    @property
+    def waiting(self) -> int:
+        """How many callers wait."""
+        return len(self._waiters)
+
     def close(self) -> None:
         """Leave the broker alone from now on; whoever waits gets nothing."""
         self._closed = True

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
+
+import numpy
 
 from fastplan.broker.stats import FAILED_QUEUE, BlockedStats, BrokerStats, QueueStats
 from fastplan.metrics import Metrics
@@ -12,13 +15,17 @@ QUEUES: Final = ("service", "batch", "system", "sysbatch", "_core", FAILED_QUEUE
 """The queues that have gauges."""
 
 TRACKED_LIMIT: Final = 10_000
-"""Times are kept of so many evaluations at once; what comes beyond that is not timed."""
+"""The arrival of so many evaluations is known at once; what comes beyond that has no wait and no response."""
+
+BATCH: Final = 1024
+"""Acks and nacks whose times are handed to the timers at once."""
 
 
 class BrokerMetrics:
     """The instruments of a broker, registered in *metrics*, and the times of what it has.
 
-    A wait ends with the first delivery. The response to an evaluation is counted at each ack and nack, from its arrival on.
+    Times reach their timers in batches after an ack or a nack, at the latest with `report`. A wait ends with the first delivery. The response to an
+    evaluation is counted at each ack and nack, from its arrival on.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -36,42 +43,38 @@ class BrokerMetrics:
             "nomad.broker.eval_waiting", "Seconds until the next delayed evaluation of this job (namespace/id) is due.", "job"
         )
         self._arrived_s: dict[str, float] = {}
-        self._delivered_s: dict[str, float] = {}
+        # Of each ack and nack: wait, process and response in seconds; NaN for what is not known.
+        self._times_s: list[tuple[float, float, float]] = []
 
     def arrived(self, eval_id: str, now_s: float) -> None:
         """Note that an evaluation has come."""
         if len(self._arrived_s) < TRACKED_LIMIT:
             self._arrived_s[eval_id] = now_s
 
-    def delivered(self, eval_id: str, now_s: float, *, first: bool) -> None:
-        """Note that an evaluation is handed out."""
-        if len(self._delivered_s) < TRACKED_LIMIT:
-            self._delivered_s[eval_id] = now_s
-        if first:
-            arrived_s = self._arrived_s.get(eval_id)
-            if arrived_s is not None:
-                self.wait_time.record(now_s - arrived_s)
+    def came_back(self, eval_id: str, delivered_s: float, now_s: float, *, first: bool, handled: bool) -> None:
+        """Note an ack (*handled*) or a nack of the first or another delivery."""
+        arrived_s = self._arrived_s.pop(eval_id, math.nan) if handled else self._arrived_s.get(eval_id, math.nan)
+        self._times_s.append((delivered_s - arrived_s if first else math.nan, now_s - delivered_s, now_s - arrived_s))
+        if len(self._times_s) >= BATCH:
+            self._flush()
 
-    def came_back(self, eval_id: str, now_s: float, *, handled: bool) -> None:
-        """Note an ack (*handled*) or a nack."""
-        delivered_s = self._delivered_s.pop(eval_id, None)
-        if delivered_s is not None:
-            self.process_time.record(now_s - delivered_s)
-        arrived_s = self._arrived_s.pop(eval_id, None) if handled else self._arrived_s.get(eval_id)
-        if arrived_s is not None:
-            self.response_time.record(now_s - arrived_s)
+    def _flush(self) -> None:
+        times_s = numpy.array(self._times_s, numpy.float64).reshape(-1, 3)
+        self._times_s.clear()
+        for timer, durations_s in zip((self.wait_time, self.process_time, self.response_time), times_s.T, strict=True):
+            timer.record_all(durations_s[~numpy.isnan(durations_s)])
 
     def gone(self, eval_id: str) -> None:
         """Note that an evaluation will not be delivered."""
         self._arrived_s.pop(eval_id, None)
 
     def clear(self) -> None:
-        """Forget all times: the broker forgets all evaluations."""
+        """Forget when evaluations arrived: the broker forgets them all."""
         self._arrived_s.clear()
-        self._delivered_s.clear()
 
     def report(self, stats: BrokerStats, now_ns: int) -> None:
-        """Set the gauges."""
+        """Set the gauges and bring the timers up to date."""
+        self._flush()
         self.total_ready.set(stats.total_ready)
         self.total_unacked.set(stats.total_unacked)
         self.total_pending.set(stats.total_pending)

@@ -14,7 +14,6 @@ from fastplan.scheduler.evaluations import (
     attempts_exhausted,
     blocked,
     finished,
-    note_classes,
     refused_trigger,
     rolling_follow_up,
 )
@@ -119,7 +118,9 @@ class _Run:
         twin = self._evaluation.copy()
         twin.failed_tg_allocs = dict(self.failed)
         twin.queued_allocations = dict(self._queued)
-        note_classes(twin, self._context.eligibility)
+        # Unlike a new one it says what is known of classes even where a constraint tells nodes of one class apart; whoever waits for it looks at that first.
+        twin.escaped_computed_class = self._context.eligibility.escaped()
+        twin.class_eligibility = self._context.eligibility.classes()
         return twin
 
     def _blocked(self, **more: str) -> Evaluation:

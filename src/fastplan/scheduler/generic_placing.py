@@ -179,6 +179,7 @@ class GenericPlacing:
         for place, entry in enumerate(entries):
             if entry.id == previous.id:
                 entries[place] = with_note(entry if self._strict else previous, OK, _without_job)
+                return
 
     def _undo(self, placement: Placement, *, coalesced: bool) -> None:
         """Let the predecessor of an allocation that found no place be, with a note.
@@ -190,9 +191,11 @@ class GenericPlacing:
             return
         draft = self._context.draft
         entries = draft.node_update.get(previous.node_id, [])
-        entries[:] = [entry for entry in entries if entry.id != previous.id]
-        if not entries:
-            draft.node_update.pop(previous.node_id, None)
+        newest = next((place for place in reversed(range(len(entries))) if entries[place].id == previous.id), None)
+        if newest is not None:
+            del entries[newest]
+            if not entries:
+                del draft.node_update[previous.node_id]
         draft.place(with_note(previous, NO_PLACEMENT, copy.copy))
 
 

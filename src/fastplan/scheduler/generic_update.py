@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Literal
 
+from fastplan.scheduler.cluster_nodes import in_scope
 from fastplan.scheduler.context import Context
 from fastplan.scheduler.difference import tasks_updated
 from fastplan.scheduler.in_place import Stack, carry_over, select_in_place
@@ -30,6 +31,9 @@ class GenericUpdate:
             return "ignore"
         updated = copy.copy(alloc)
         updated.eval_id = self._context.evaluation.id
+        node = self._context.node(alloc.node_id)
+        if node is None or not in_scope(node, job, strict=self._context.setting.strict):
+            return "destructive"
         if self._stays_for_sure(alloc, group):
             return updated
         resources = select_in_place(self._context, self._stack, job, group, alloc)

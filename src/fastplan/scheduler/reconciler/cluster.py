@@ -89,19 +89,7 @@ class ClusterReconciler:
 
     def _stop_all(self) -> None:
         for name, allocs in self._groups.items():
-            desired = self._desired(name)
-            live = [alloc for alloc in allocs if not alloc.is_terminal]
-            for alloc in live:
-                self._stop_by_node(alloc, NOT_NEEDED)
-            desired.stop = len(live)
-
-    def _stop_by_node(self, alloc: Allocation, description: str) -> None:
-        """Stop an allocation; one on a node that is gone is lost."""
-        node = self._tainted.get(alloc.node_id)
-        if alloc.node_id in self._tainted and (node is None or node.status == "down"):
-            self.result.stop.append(Stop(alloc, LOST, "lost"))
-        else:
-            self.result.stop.append(Stop(alloc, description))
+            self._stop_group([alloc for alloc in allocs if not alloc.is_terminal], self._desired(name))
 
     def _desired(self, group: str) -> DesiredUpdates:
         return self.result.desired.setdefault(group, DesiredUpdates())
@@ -118,14 +106,13 @@ class ClusterReconciler:
         else:
             allocs = [alloc for alloc in allocs if not alloc.is_server_terminal or not alloc.desired_transition.reschedule]
         if group is None or group.count == 0:
-            self._empty_group(allocs, desired)
+            # As recorded, what has ended by itself is told to stop, too.
+            self._stop_group([alloc for alloc in allocs if not alloc.is_terminal] if self._strict else allocs, desired)
             return True
         return _Group(self, group, desired, allocs).reconcile()
 
-    def _empty_group(self, allocs: list[Allocation], desired: DesiredUpdates) -> None:
-        """Stop what a group still has that is not wanted any more; as recorded, also what has ended by itself."""
-        if self._strict:
-            allocs = [alloc for alloc in allocs if not alloc.is_terminal]
+    def _stop_group(self, allocs: list[Allocation], desired: DesiredUpdates) -> None:
+        """Stop what a group still has that is not wanted any more."""
         standing = by_standing(allocs, self._tainted, self._now_ns)
         stopped = [*standing.untainted, *standing.migrate, *standing.disconnecting, *standing.reconnecting, *standing.expiring]
         self.result.stop += [Stop(alloc, NOT_NEEDED) for alloc in sorted(stopped, key=by_age)]
@@ -189,27 +176,34 @@ class _Group:
         rescheduler = Rescheduler(batch=self._batch, now_ns=self._now_ns, eval_id=owner._evaluation.id, deployment=self._rollout.current)
         untainted, now, later = rescheduler.split(standing.untainted)
         migrate = standing.migrate
+        self._migrating = {alloc.id for alloc in migrate}
+        if self._batch:
+            # Those that somebody stopped: they are placed again at once, but count as migrating.
+            moved = rescheduler.split(migrate)
+            now, later = [*now, *moved.now], [*later, *moved.later]
+        lost = [*standing.lost, *standing.expiring]
         if standing.reconnecting:
             kept, stops = reunite(standing.reconnecting, [*untainted, *now, *(each for each in self._all if each not in standing.reconnecting)], job)
             result.stop += stops
             desired.stop += len(stops)
             stopped = {stop.alloc.id for stop in stops}
             untainted = [alloc for alloc in untainted if alloc.id not in stopped]
-            now = [alloc for alloc in now if alloc.id not in stopped]
-            later = [each for each in later if each.alloc.id not in stopped]
+            if self._strict:
+                # As recorded, a replacement that failed is stopped and placed again nevertheless.
+                now = [alloc for alloc in now if alloc.id not in stopped]
+                later = [each for each in later if each.alloc.id not in stopped]
             migrate = [alloc for alloc in migrate if alloc.id not in stopped]
+            lost = [alloc for alloc in lost if alloc.id not in stopped]
             for alloc in kept:
                 desired.reconnect += alloc.client_status == "running"
                 if alloc.client_status == "running":
-                    alloc = with_client_status(alloc, "running", self._now_ns)
-                    result.reconnect_updates[alloc.id] = alloc
+                    result.reconnect_updates[alloc.id] = with_client_status(alloc, "running", self._now_ns)
                 untainted.append(alloc)
-        lost = [*standing.lost, *standing.expiring]
         untainted, now, later = self._disconnect(standing.disconnecting, rescheduler, untainted, now, later)
         lost_later = self._lost_later(lost)
         lost_names = owner.follow_up(group.name, lost_later, "alloc-failure") if lost_later else {}
         self._note_follow_ups(later)
-        names = NameIndex(owner._job_id, group.name, group.count, [*untainted, *migrate, *now, *lost])
+        names = NameIndex(owner._job_id, group.name, group.count, {alloc.id: alloc for alloc in [*untainted, *migrate, *now, *lost]}.values())
         result.names[group.name] = names
         untainted, migrate = self._scale_down(names, untainted, migrate, lost, canaries, lost_names)
         destructive, in_place_count = self._update(untainted)
@@ -229,6 +223,7 @@ class _Group:
                 self._state.desired_total += len(place)
         ready = not self._rollout.paused and not self._rollout.failed and not canarying
         limit = self._replace(ready, place, now, lost, limit, lost_later=bool(lost_later))
+        replaces = len(result.place) > placed_before
         if ready:
             self._replace_destructively(destructive, limit)
         else:
@@ -241,7 +236,7 @@ class _Group:
         if not self._batch:
             updating = bool(destructive) or bool(result.in_place)
             self._rollout.create(group, self._state, self._existing, self._all, updating=updating)
-        return self._is_complete(bool(destructive) or in_place_count > 0 or bool(migrate) or bool(now) or bool(place) or bool(later), needs_canaries)
+        return self._is_complete(bool(destructive) or in_place_count > 0 or bool(migrate) or bool(now) or replaces or bool(later), needs_canaries)
 
     # --- what is old ------------------------------------------------------------------------------------------------
 
@@ -288,10 +283,12 @@ class _Group:
         replaced = [alloc for alloc in disconnecting if replaces_on_disconnect(alloc)]
         kept = _without(disconnecting, replaced)
         split = rescheduler.split(replaced, disconnecting=True)
-        self._desired.reschedule_now += len(split.now)
+        now = [*now, *split.now]
+        # As recorded, this is counted only where something disconnects.
+        self._desired.reschedule_now += len(now)
         timeouts = self._owner.follow_up(
             self._group.name,
-            [Later(alloc, self._now_ns + lost_after_ns(alloc)) for alloc in disconnecting if lost_after_ns(alloc) > 0],
+            [Later(alloc, self._now_ns + lost_after_ns(alloc)) for alloc in disconnecting],
             "max-disconnect-timeout",
         )
         for alloc in disconnecting:
@@ -299,7 +296,7 @@ class _Group:
             twin.followup_eval_id = timeouts.get(alloc.id, alloc.followup_eval_id)
             self._result.disconnect_updates[alloc.id] = twin
         self._desired.disconnect += len(disconnecting)
-        return [*untainted, *kept, *split.untainted], [*now, *split.now], [*later, *split.later]
+        return [*untainted, *kept, *split.untainted], now, [*later, *split.later]
 
     def _lost_later(self, lost: list[Allocation]) -> list[Later]:
         """Return the lost allocations whose clients are to stop them by themselves, and when they will have (7.2 step 9)."""
@@ -402,7 +399,7 @@ class _Group:
 
     def _needs_canaries(self, destructive: list[Allocation], canaries: list[Allocation]) -> bool:
         update = self._group.update
-        if self._batch or update is None or is_empty(update) or not destructive:
+        if self._batch or update is None or not destructive:
             return False
         return len(canaries) < update.canary and not self._state.promoted
 
@@ -466,8 +463,9 @@ class _Group:
             result.place += place
             if not (self._strict and lost_later):
                 # As recorded, they are stopped even where "lost later" keeps them from being replaced.
-                result.stop += [Stop(alloc, RESCHEDULED) for alloc in now]
-                desired.stop += len(now)
+                stopped = [alloc for alloc in now if self._ends_by_reschedule(alloc)]
+                result.stop += [Stop(alloc, RESCHEDULED) for alloc in stopped]
+                desired.stop += len(stopped)
             return limit - min(len(place), limit)
         if lost and place:
             taken = [each for each in place if each.lost] if self._strict else place[: len(lost)]
@@ -482,9 +480,14 @@ class _Group:
                 continue
             result.place.append(each)
             desired.place += 1
-            result.stop.append(Stop(previous, RESCHEDULED))
-            desired.stop += 1
+            if self._ends_by_reschedule(previous):
+                result.stop.append(Stop(previous, RESCHEDULED))
+                desired.stop += 1
         return limit
+
+    def _ends_by_reschedule(self, alloc: Allocation) -> bool:
+        """Return whether an allocation is stopped because it is placed again: one that nobody hears of may come back, and a migrating one is stopped anyway."""
+        return alloc.client_status != "unknown" and alloc.id not in self._result.disconnect_updates and alloc.id not in self._migrating
 
     def _replace_destructively(self, destructive: list[Allocation], limit: int) -> None:
         ordered = sorted(destructive, key=lambda alloc: (index_of(alloc), alloc.create_index, alloc.id))

@@ -32,8 +32,9 @@ class NameIndex:
         return {self._name(index) for index in taken}
 
     def free(self, index: int) -> None:
-        """Give up an index."""
-        self._used.discard(index)
+        """Give up an index, unless several allocations have it."""
+        if not self._duplicates[index]:
+            self._used.discard(index)
 
     def next(self, count: int) -> list[str]:
         """Take so many names: the lowest free ones below the group's count, then from 0 upwards again."""

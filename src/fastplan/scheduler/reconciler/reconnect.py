@@ -37,12 +37,12 @@ def reunite(reconnecting: Iterable[Allocation], others: Iterable[Allocation], jo
                 continue
             if _replacement_wins(alloc, replacement):
                 stays = False
-                break
-            losers.append(replacement)
-        if not stays:
+            else:
+                losers.append(replacement)
+        if stays:
+            reunion.kept.append(alloc)
+        else:
             reunion.stops.append(Stop(alloc, NOT_NEEDED))
-            continue
-        reunion.kept.append(alloc)
         for loser in losers:
             if loser.id not in stopped:
                 stopped.add(loser.id)
@@ -105,7 +105,7 @@ def _started_ns(alloc: Allocation) -> int:
     started = {}
     for task in tasks:
         state = alloc.task_states.get(task.name)
-        started[task.name] = 0 if state is None else time_ns(state.started_at, "TaskStates.StartedAt")
+        started[task.name] = 0 if state is None else time_ns(state.last_restart, "TaskStates.LastRestart") or time_ns(state.started_at, "TaskStates.StartedAt")
     leader = next((task.name for task in tasks if task.leader), None)
     if leader is not None:
         return started[leader]

@@ -14,6 +14,8 @@ CANCELLED_NEWER: Final = "Cancelled due to newer version of job"
 RUNNING: Final = "Deployment is running"
 NEEDS_PROMOTION: Final = "Deployment is running but requires manual promotion"
 WILL_BE_PROMOTED: Final = "Deployment is running pending automatic promotion"
+COMPLETE_HERE: Final = "Deployment is complete but waiting for peer region"
+WAITS_FOR_PEER: Final = "Deployment is pending, waiting for peer region"
 SUCCESSFUL: Final = "Deployment completed successfully"
 
 
@@ -99,8 +101,18 @@ class Rollout:
             if awaiting:
                 automatic = all(state.auto_promote for state in awaiting)
                 self.created.status_description = WILL_BE_PROMOTED if automatic else NEEDS_PROMOTION
-        if self.current is not None and complete and not (self._setting.strict and self.current.status not in ACTIVE):
-            self._update(self.current, "successful", SUCCESSFUL)
+        current = self.current
+        if current is None:
+            return
+        if complete and not (self._setting.strict and current.status not in ACTIVE):
+            if current.is_multiregion:
+                self._update(current, "blocked", COMPLETE_HERE)
+            else:
+                self._update(current, "successful", SUCCESSFUL)
+        if current.status == "initializing":
+            # Some other region began it: it is this region's turn once that says so.
+            self.created = current
+            self._update(current, "pending", WAITS_FOR_PEER)
 
 
 def new_deployment(job: Job, setting: Setting) -> Deployment:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,10 +90,13 @@ def through_heap(ready: Sequence[PlainEntry], coming: Sequence[PlainEntry], ids:
     held: dict[str, str] = {}
     for entry in ready:
         heapq.heappush(heap, entry)
-    waiting = deque(coming)
-    while heap or waiting:
-        if waiting:
-            heapq.heappush(heap, waiting.popleft())
+    for entry in coming:
+        heapq.heappush(heap, entry)
+        entry = heapq.heappop(heap)
+        held[entry.eval_id] = f"{chosen.getrandbits(128):032x}"
+        ids.append(entry.eval_id)
+        del held[entry.eval_id]
+    while heap:
         entry = heapq.heappop(heap)
         held[entry.eval_id] = f"{chosen.getrandbits(128):032x}"
         ids.append(entry.eval_id)

@@ -233,20 +233,14 @@ class EvalBroker:
         """
         if not self.enabled:
             raise BrokerDisabled(DISABLED)
-        best: list[str] = []
-        highest = 0
+        names = []
         for name in queues:
-            queue = self._ready.get(name)
-            if not queue:
-                continue
-            priority = queue.priority()
-            if not best or priority > highest:
-                best, highest = [name], priority
-            elif priority == highest and name not in best:
-                best.append(name)
-        if not best:
+            # Not a comprehension: that is a call of its own before CPython 3.12.
+            if self._ready.get(name):
+                names.append(name)
+        if not names:
             return None
-        name = best[0] if len(best) == 1 else self._random.choice(best)
+        name = names[0] if len(names) == 1 else self._most_urgent(names)
         evaluation = self._ready[name].pop()
         eval_id = evaluation.id
         now_s = self._clock.monotonic_s()
@@ -255,6 +249,13 @@ class EvalBroker:
         self._timers[eval_id] = now_s + self._settings.nack_timeout_s
         self._deliveries[eval_id] += 1
         return delivery
+
+    def _most_urgent(self, names: list[str]) -> str:
+        """Return which of some queues that have something is to be served."""
+        priorities = {name: self._ready[name].priority() for name in names}
+        highest = max(priorities.values())
+        best = [name for name, priority in priorities.items() if priority == highest]
+        return best[0] if len(best) == 1 else self._random.choice(best)
 
     def _new_token(self) -> str:
         if not self._tokens:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastplan import codec
-from fastplan.broker import FAILED_QUEUE, BlockedEvals, BrokerGate, EvalBroker, canceled_copies, duplicate_copies, failed_and_follow_up
+from fastplan.broker import FAILED_QUEUE, BlockedEvals, BrokerDisabled, BrokerGate, EvalBroker, canceled_copies, duplicate_copies, failed_and_follow_up
 from fastplan.errors import FastplanError
 from fastplan.planner.applier import Applier
 from fastplan.server.applied import AppliedEntries
@@ -166,7 +166,11 @@ class Leadership:
 
     async def _reap_failed(self) -> None:
         """Fail for good what was delivered too often, and try again much later (worker-and-broker 3.13)."""
-        delivery = await self._gate.dequeue((FAILED_QUEUE,), self._config.reap_interval_s)
+        try:
+            delivery = await self._gate.dequeue((FAILED_QUEUE,), self._config.reap_interval_s)
+        except BrokerDisabled:
+            # An operator has paused it; from now on the gate waits.
+            return
         if delivery is None:
             return
         evaluation = delivery.evaluation

@@ -437,6 +437,12 @@ class EvalBroker:
 
     def stats(self) -> BrokerStats:
         """Return the figures; whoever changes them changes nothing here."""
+        stats = self._figures()
+        stats.delayed_evals = {eval_id: wait.evaluation.copy() for eval_id, wait in self._delayed.items()}
+        return stats
+
+    def _figures(self) -> BrokerStats:
+        """Return the figures without the delayed evaluations, of which there may be many."""
         by_scheduler = {name: QueueStats(ready=len(queue)) for name, queue in self._ready.items() if len(queue)}
         for delivery in self._unacked.values():
             by_scheduler.setdefault(delivery.queue, QueueStats()).unacked += 1
@@ -446,14 +452,13 @@ class EvalBroker:
             total_pending=self._pending_count,
             total_waiting=len(self._waits) + len(self._delayed),
             total_cancelable=len(self._cancelable),
-            delayed_evals={eval_id: wait.evaluation.copy() for eval_id, wait in self._delayed.items()},
             by_scheduler=by_scheduler,
         )
 
     def report(self) -> None:
         """Set the gauges of the metrics to the present figures."""
         if self._metrics is not None:
-            self._metrics.report(self.stats(), self._clock.now_ns())
+            self._metrics.report(self._figures(), (wait.evaluation for wait in self._delayed.values()), self._clock.now_ns())
 
     def is_idle(self) -> bool:
         """Return whether nothing is ready, held, or waiting for another evaluation of its job."""

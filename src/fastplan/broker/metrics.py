@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Final
 
 import numpy
 
 from fastplan.broker.stats import FAILED_QUEUE, BlockedStats, BrokerStats, QueueStats
 from fastplan.metrics import Metrics
+from fastplan.structs import Evaluation
 from fastplan.structs.times import time_ns
 
 QUEUES: Final = ("service", "batch", "system", "sysbatch", "_core", FAILED_QUEUE)
@@ -72,8 +74,8 @@ class BrokerMetrics:
         """Forget when evaluations arrived: the broker forgets them all."""
         self._arrived_s.clear()
 
-    def report(self, stats: BrokerStats, now_ns: int) -> None:
-        """Set the gauges and bring the timers up to date."""
+    def report(self, stats: BrokerStats, delayed: Iterable[Evaluation], now_ns: int) -> None:
+        """Set the gauges and bring the timers up to date. *delayed*: what waits for a time of the wall clock."""
         self._flush()
         self.total_ready.set(stats.total_ready)
         self.total_unacked.set(stats.total_unacked)
@@ -85,7 +87,7 @@ class BrokerMetrics:
             self.ready[queue].set(figures.ready)
             self.unacked[queue].set(figures.unacked)
         waiting: dict[str, float] = {}
-        for evaluation in stats.delayed_evals.values():
+        for evaluation in delayed:
             job = f"{evaluation.namespace}/{evaluation.job_id}"
             left_s = max((time_ns(evaluation.wait_until, "eval.WaitUntil") - now_ns) / 1e9, 0.0)
             waiting[job] = min(left_s, waiting.get(job, left_s))

@@ -183,6 +183,7 @@ class _Run:
         self._refused |= frozenset(reply.result.rejected_nodes)
         if reply.state is not None:
             self._state = reply.state
+            self._deployment = None
             return False
         if not whole:
             raise SchedulerError(NO_REFRESH)

@@ -27,11 +27,16 @@ class GenericPlacing:
         self._context = context
         self._stack = stack
         self._deployment = deployment
+        self._deployment_id = self._current_deployment_id()
         self._failed = failed
         self._reconciled = reconciled
         self._strict = context.setting.strict
         self.annotated: list[Any] = []
         """Who gives way, for people."""
+
+    def _current_deployment_id(self) -> str:
+        deployment = self._deployment
+        return deployment.id if deployment is not None and deployment.status in ACTIVE else ""
 
     def place_all(self, placements: Sequence[Placement]) -> None:
         """Place as much as there is room for, in order."""
@@ -45,10 +50,14 @@ class GenericPlacing:
             self._place(placement, job)
 
     def _place(self, placement: Placement, job: Job) -> None:
-        group, nodes, deployment = placement.group, self._nodes, self._deployment
+        group, nodes = placement.group, self._nodes
+        if self._strict:
+            # As recorded, what follows a placement of an earlier version keeps the deployment of that.
+            self._deployment_id = self._current_deployment_id()
         downgraded = self._downgraded(placement) if placement.downgrade else None
         if downgraded is not None:
             old_job, deployment = downgraded
+            self._deployment_id = "" if deployment is None else deployment.id
             old_group = old_job.group(group.name)
             if old_group is not None and old_job.version != job.version:
                 group = old_group
@@ -73,7 +82,7 @@ class GenericPlacing:
             self._stack.set_job(job)
             self._stack.set_nodes(self._nodes.ready)
         if option is not None:
-            self._add(placement, group, option, metric, deployment, None if downgraded is None else downgraded[0])
+            self._add(placement, group, option, metric, None if downgraded is None else downgraded[0])
             return
         exhaust_resources(metric, group)
         self._failed[group.name] = metric
@@ -125,7 +134,7 @@ class GenericPlacing:
 
     # --- results ----------------------------------------------------------------------------------------------------
 
-    def _add(self, placement: Placement, group: TaskGroup, option: RankedNode, metric: AllocMetric, deployment: Deployment | None, old_job: Job | None) -> None:
+    def _add(self, placement: Placement, group: TaskGroup, option: RankedNode, metric: AllocMetric, old_job: Job | None) -> None:
         context, previous = self._context, placement.previous
         job = context.job
         assert job is not None
@@ -146,9 +155,8 @@ class GenericPlacing:
             allocated_resources=option.resources,
             desired_status="run",
             client_status="pending",
+            deployment_id=self._deployment_id,
         )
-        if deployment is not None and deployment.status in ACTIVE:
-            alloc.deployment_id = deployment.id
         if previous is not None:
             alloc.previous_allocation = previous.id
             if placement.reschedule:
@@ -156,10 +164,6 @@ class GenericPlacing:
                 self._note_rescheduled(previous)
         if placement.canary and self._deployment is not None:
             alloc.deployment_status = AllocDeploymentStatus(canary=True)
-            state = self._deployment.task_groups.get(group.name)
-            if state is not None:
-                state.placed_canaries.append(alloc.id)
-                context.draft.deployment = self._deployment if context.draft.deployment is None else context.draft.deployment
         self._preempt(alloc, option, group)
         context.draft.place(alloc, old_job if old_job is not None and group is not placement.group else None)
 

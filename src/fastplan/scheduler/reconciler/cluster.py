@@ -62,10 +62,8 @@ class ClusterReconciler:
         self._setting = setting
         self._strict = setting.strict
         self._now_ns = setting.now_ns()
-        self._rollout = Rollout(job, deployment, setting)
-        self._groups: dict[str, list[Allocation]] = {} if job is None else {group.name: [] for group in job.task_groups}
-        for alloc in sorted(allocs, key=by_age):
-            self._groups.setdefault(alloc.task_group, []).append(alloc)
+        self._rollout = Rollout(job, deployment, setting, evaluation.priority)
+        self._groups = _by_group(job, sorted(allocs, key=by_age), strict=self._strict)
         self.result = Reconciliation()
 
     def reconcile(self) -> Reconciliation:
@@ -517,6 +515,19 @@ class _Group:
             return False
         state: DeploymentState | None = deployment.task_groups.get(self._group.name)
         return state is None or state_complete(state)
+
+
+def _by_group(job: Job | None, allocs: Sequence[Allocation], *, strict: bool) -> dict[str, list[Allocation]]:
+    """Return the allocations of each group, and nothing for those that have none: in the order of the job (schedulers 3.8).
+
+    As recorded, mostly, groups come in the order in which the store hands out their allocations, which is by id.
+    """
+    wanted = [] if job is None else [group.name for group in job.task_groups]
+    present = [alloc.task_group for alloc in (allocs if strict else sorted(allocs, key=lambda alloc: alloc.id))]
+    groups: dict[str, list[Allocation]] = {name: [] for name in ([*wanted, *present] if strict else [*present, *wanted])}
+    for alloc in allocs:
+        groups[alloc.task_group].append(alloc)
+    return groups
 
 
 def _without(allocs: Iterable[Allocation], gone: Iterable[Allocation]) -> list[Allocation]:

@@ -27,9 +27,10 @@ def is_empty(update: UpdateStrategy | None) -> bool:
 class Rollout:
     """The deployments that one reconciliation meets: the current one of this version, and the one before."""
 
-    def __init__(self, job: Job | None, latest: Deployment | None, setting: Setting) -> None:
+    def __init__(self, job: Job | None, latest: Deployment | None, setting: Setting, priority: int) -> None:
         self._job = job
         self._setting = setting
+        self._priority = priority
         self.current = latest
         self.old: Deployment | None = None
         self.created: Deployment | None = None
@@ -91,7 +92,7 @@ class Rollout:
         if had_running and not updating:
             return
         if self.current is None:
-            self.current = self.created = new_deployment(job, self._setting)
+            self.current = self.created = new_deployment(job, self._setting, self._priority)
         self.current.task_groups[group.name] = state
 
     def finish(self, complete: bool) -> None:
@@ -115,23 +116,26 @@ class Rollout:
             self._update(current, "pending", WAITS_FOR_PEER)
 
 
-def new_deployment(job: Job, setting: Setting) -> Deployment:
-    """Return a deployment of a job, as it begins."""
+def new_deployment(job: Job, setting: Setting, priority: int) -> Deployment:
+    """Return a deployment of a job, as it begins. *priority*: of the evaluation."""
     now_ns = setting.now_ns()
-    return Deployment(
-        id=setting.new_id(),
-        namespace=job.namespace,
-        job_id=job.id,
-        job_version=job.version,
-        job_modify_index=job.modify_index,
-        job_spec_modify_index=job.job_modify_index,
-        job_create_index=job.create_index,
-        is_multiregion=job.multiregion is not None,
-        status="running",
-        status_description=RUNNING,
-        eval_priority=job.priority,
-        create_time=now_ns,
-        modify_time=now_ns,
+    # Read, so that version 0 is told apart from no version wherever the record is written out.
+    return Deployment.from_api(
+        {
+            "ID": setting.new_id(),
+            "Namespace": job.namespace,
+            "JobID": job.id,
+            "JobVersion": job.version,
+            "JobModifyIndex": job.modify_index,
+            "JobSpecModifyIndex": job.job_modify_index,
+            "JobCreateIndex": job.create_index,
+            "IsMultiregion": job.multiregion is not None,
+            "Status": "running",
+            "StatusDescription": RUNNING,
+            "EvalPriority": priority,
+            "CreateTime": now_ns,
+            "ModifyTime": now_ns,
+        }
     )
 
 

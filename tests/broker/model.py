@@ -74,12 +74,14 @@ class Model:
         if not ready:
             return set()
         highest = max(record.evaluation.priority for record in ready)
-        first: dict[str, Record] = {}
+        # The oldest of each queue; where namespaces share, the oldest of each namespace: whose turn it is, is a question for other tests.
+        first: dict[tuple[str, str], Record] = {}
         for record in ready:
             if record.evaluation.priority == highest:
-                best = first.setdefault(record.queue, record)
+                group = record.queue, record.evaluation.namespace if self.settings.fair_share else ""
+                best = first.setdefault(group, record)
                 if record.evaluation.create_index < best.evaluation.create_index:
-                    first[record.queue] = record
+                    first[group] = record
         return {record.evaluation.id for record in first.values()}
 
     def delivered(self, eval_id: str, token: str, now_s: float) -> None:

@@ -14,6 +14,7 @@ TYPES = ("service", "batch", "system")
 SETTINGS = (
     BrokerSettings(nack_timeout_s=4.0, delivery_limit=3, initial_nack_delay_s=1.0, subsequent_nack_delay_s=5.0),
     BrokerSettings(nack_timeout_s=4.0, delivery_limit=2, initial_nack_delay_s=0.0, subsequent_nack_delay_s=0.0),
+    BrokerSettings(nack_timeout_s=4.0, delivery_limit=1, initial_nack_delay_s=1.0, subsequent_nack_delay_s=1.0, fair_share=True),
 )
 
 

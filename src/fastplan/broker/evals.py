@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import numpy
+
 from fastplan.broker.metrics import BrokerMetrics
 from fastplan.broker.ready import FairQueue, PriorityQueue, ReadyQueue
 from fastplan.broker.stats import FAILED_QUEUE, BrokerStats, QueueStats
@@ -29,6 +31,7 @@ MAX_SECONDS: Final = 1e12
 """Durations are at most this; adding one to a clock is exact enough."""
 
 _TOKENS_AT_ONCE: Final = 256
+_DIGIT_PLACES: Final = [place for place in range(36) if place not in (8, 13, 18, 23)]
 
 JobKey = tuple[str, str]
 
@@ -71,6 +74,15 @@ class Delivery(NamedTuple):
     token: str
     queue: str
     delivered_s: float
+
+
+def _new_tokens(randomness: random.Random) -> list[str]:
+    """Return random tokens in the form of UUIDs."""
+    form = numpy.full((_TOKENS_AT_ONCE, 36), ord("-"), numpy.uint8)
+    digits = randomness.randbytes(16 * _TOKENS_AT_ONCE).hex().encode()
+    form[:, _DIGIT_PLACES] = numpy.frombuffer(digits, numpy.uint8).reshape(_TOKENS_AT_ONCE, 32)
+    text = form.tobytes().decode()
+    return [text[place : place + 36] for place in range(0, len(text), 36)]
 
 
 class _Wait(NamedTuple):
@@ -259,9 +271,7 @@ class EvalBroker:
 
     def _new_token(self) -> str:
         if not self._tokens:
-            digits = self._random.randbytes(16 * _TOKENS_AT_ONCE).hex()
-            parts = (digits[place : place + 32] for place in range(0, len(digits), 32))
-            self._tokens = [f"{part[:8]}-{part[8:12]}-{part[12:16]}-{part[16:20]}-{part[20:]}" for part in parts]
+            self._tokens = _new_tokens(self._random)
         return self._tokens.pop()
 
     def _release(self, delivery: Delivery, now_s: float, *, handled: bool) -> None:

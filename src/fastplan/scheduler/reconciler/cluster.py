@@ -63,6 +63,8 @@ class ClusterReconciler:
         self._strict = setting.strict
         self._now_ns = setting.now_ns()
         self._rollout = Rollout(job, deployment, setting, evaluation.priority)
+        # The first of one name counts, as everywhere.
+        self._wanted = {} if job is None else {group.name: group for group in reversed(job.task_groups)}
         self._groups = _by_group(job, sorted(allocs, key=by_age), strict=self._strict)
         self.result = Reconciliation()
 
@@ -96,8 +98,7 @@ class ClusterReconciler:
 
     def _reconcile_group(self, name: str, allocs: list[Allocation]) -> bool:
         """Decide for one group; return whether its part of the deployment is complete."""
-        assert self._job is not None
-        group = self._job.group(name)
+        group = self._wanted.get(name)
         desired = self._desired(name)
         if not self._batch:
             allocs = [alloc for alloc in allocs if not alloc.is_server_terminal]

@@ -78,6 +78,8 @@ class ClusterReconciler:
             for name, allocs in self._groups.items():
                 complete &= self._reconcile_group(name, allocs)
             self._rollout.finish(complete)
+        if self._strict:
+            self._say_it_once()
         result.deployment = self._rollout.created
         result.deployment_updates = self._rollout.updates
         return result
@@ -109,6 +111,15 @@ class ClusterReconciler:
             self._stop_group([alloc for alloc in allocs if not alloc.is_terminal] if self._strict else allocs, desired)
             return True
         return _Group(self, group, desired, allocs).reconcile()
+
+    def _say_it_once(self) -> None:
+        """Leave nothing but the stop to what is stopped. As recorded, such allocations are written anew as well."""
+        result = self.result
+        gone = {stop.alloc.id for stop in result.stop}
+        gone.update(placement.replaced.id for placement in result.destructive if placement.replaced is not None)
+        for updates in (result.attribute_updates, result.disconnect_updates, result.reconnect_updates):
+            for alloc_id in gone.intersection(updates):
+                del updates[alloc_id]
 
     def _stop_group(self, allocs: list[Allocation], desired: DesiredUpdates) -> None:
         """Stop what a group still has that is not wanted any more."""
@@ -384,7 +395,7 @@ class _Group:
                 # Nobody could tell it anything: it is marked unknown, and that is all.
                 self._desired.ignore += 1
                 continue
-            outcome = self._owner._update_test(alloc, self._group)
+            outcome = self._owner._update_test(self._as_noted(alloc), self._group)
             if outcome == "ignore":
                 self._desired.ignore += 1
             elif outcome == "destructive":
@@ -393,8 +404,18 @@ class _Group:
                 assert isinstance(outcome, Allocation)
                 in_place += 1
                 self._result.in_place.append(outcome)
+                if self._strict:
+                    # It says all that these would.
+                    self._result.attribute_updates.pop(alloc.id, None)
+                    self._result.reconnect_updates.pop(alloc.id, None)
         self._desired.in_place_update += in_place
         return destructive, in_place
+
+    def _as_noted(self, alloc: Allocation) -> Allocation:
+        """Return an allocation with what is noted of it already; as recorded, its update forgets that."""
+        if not self._strict:
+            return alloc
+        return self._result.reconnect_updates.get(alloc.id) or self._result.attribute_updates.get(alloc.id) or alloc
 
     def _needs_canaries(self, destructive: list[Allocation], canaries: list[Allocation]) -> bool:
         update = self._group.update

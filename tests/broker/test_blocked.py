@@ -233,3 +233,20 @@ def test_a_tracker_that_is_off_does_nothing():
     tracker.block(evaluation("d"))
     assert tracker.known_ids() == {"b", "c", "d"}
     assert released == []
+
+
+def test_an_evaluation_that_changes_its_job_is_tracked_once():
+    released: list[tuple[Evaluation, str]] = []
+    tracker = BlockedEvals(VirtualClock(), None, released.extend)
+    tracker.set_enabled(True)
+    tracker.block(evaluation("a", job_id="web"))
+    tracker.block(evaluation("a", job_id="db", escaped_computed_class=True))
+    tracker.block(evaluation("a", job_id="agent", type="system", node_id="n1"))
+    assert tracker.contradictions() == []
+    assert (tracker.known_ids(), tracker.duplicates()) == ({"a"}, [])
+    for job in ("web", "db"):
+        tracker.untrack("default", job)
+    assert tracker.stats().total_blocked == 1
+    tracker.unblock_node("n1")
+    assert [each.job_id for each, _ in released] == ["agent"]
+    assert tracker.contradictions() == []

@@ -207,3 +207,62 @@ def test_records_are_shared_and_never_changed():
         clock.advance(1)
         broker.advance()
     assert given == before
+
+
+def test_a_listener_never_sees_a_part_of_a_batch():
+    broker = new_broker(VirtualClock())
+    taken = []
+    broker.set_listener(lambda: taken.append(broker.dequeue(["service"])))
+    broker.enqueue_all([(evaluation("low", priority=10), ""), (evaluation("later", wait=10**9), ""), (evaluation("high", priority=90), "")])
+    assert [delivery.evaluation.id for delivery in taken] == ["high"]
+
+
+def test_a_listener_never_sees_a_part_of_what_is_due():
+    clock = VirtualClock()
+    broker = new_broker(clock, initial_nack_delay_s=0.0)
+    broker.enqueue(evaluation("held", priority=10))
+    broker.dequeue(["service"])
+    broker.enqueue_all([(evaluation("waited", wait=10**9), ""), (evaluation("urgent", priority=90, wait_until=clock.now_ns() + 10**9), "")])
+    taken = []
+    broker.set_listener(lambda: taken.append(broker.dequeue(["service"])))
+    clock.advance(NACK_TIMEOUT_S)
+    broker.advance()
+    assert [delivery.evaluation.id for delivery in taken] == ["urgent"]
+    assert broker.contradictions() == []
+
+
+def test_what_is_taken_in_again_is_forgotten_when_the_timer_fires():
+    clock = VirtualClock()
+    broker = new_broker(clock, initial_nack_delay_s=0.0)
+    broker.enqueue(evaluation("a"))
+    broker.enqueue(evaluation("a"), broker.dequeue(["service"]).token)
+    clock.advance(NACK_TIMEOUT_S)
+    broker.advance()
+    assert broker.contradictions() == []
+    broker.ack("a", broker.dequeue(["service"]).token)
+    assert broker.known_ids() == set()
+
+
+def test_delays_that_were_dropped_leave_nothing_behind():
+    """Not even behind one that is due sooner, which keeps what lies below it in the heap from coming up."""
+    clock = VirtualClock()
+    broker = new_broker(clock)
+    broker.enqueue(evaluation("soon", wait_until=clock.now_ns() + 10**9))
+    chosen = random.Random(1)
+    kept = [evaluation(f"kept{due_s}", wait_until=clock.now_ns() + due_s * 10**9) for due_s in chosen.sample(range(2901, 3001), 100)]
+    for each in kept:
+        broker.enqueue(each)
+    for number in range(2000):
+        void = evaluation(f"void{number}", wait_until=clock.now_ns() + chosen.randrange(2000, 4000) * 10**9)
+        broker.enqueue(void)
+        broker.drop_waiting(void)
+        assert len(broker._delay_heap) < 400
+    start_s = clock.monotonic_s()
+    for due_s in (1, *range(2901, 3001)):
+        assert broker.next_deadline_s() == pytest.approx(start_s + due_s)
+        clock.advance(start_s + due_s - clock.monotonic_s())
+        broker.advance()
+    clock.advance(5000)
+    broker.advance()
+    assert broker.known_ids() == {"soon", *(each.id for each in kept)}
+    assert (broker.stats().total_ready, broker.stats().total_waiting, broker.next_deadline_s()) == (101, 0, None)

@@ -67,6 +67,16 @@ def test_going_and_coming_back_earns_nothing_either():
     assert Counter(name[0] for name in named(queue, 20)) == {"a": 10, "b": 10}
 
 
+def test_whenever_somebody_comes_having_been_away_earns_nothing():
+    for turns in range(150):
+        queue = FairQueue()
+        fill(queue, "a", 100)
+        fill(queue, "b", 100)
+        named(queue, turns)
+        fill(queue, "late", 50, first=500)
+        assert Counter(name.rstrip("0123456789") for name in named(queue, 30))["late"] in (10, 11)
+
+
 def test_what_was_served_is_forgotten_when_nobody_waits():
     queue = FairQueue()
     fill(queue, "a", 50)
@@ -122,3 +132,86 @@ def test_a_namespace_s_jobs_still_run_one_at_a_time():
     assert broker.dequeue(["service"]).evaluation.id == "e0"
     assert broker.dequeue(["service"]) is None
     assert broker.contradictions() == []
+
+
+class PlainFairQueue:
+    """The definition, looked up from one end to the other."""
+
+    def __init__(self):
+        self.waiting: list[Evaluation] = []
+        self.served: dict[str, int] = {}
+
+    def names(self):
+        return {each.namespace for each in self.waiting}
+
+    def push(self, each):
+        if each.namespace not in self.names():
+            self.served[each.namespace] = max(self.served.get(each.namespace, 0), min((self.served[name] for name in self.names()), default=0))
+        self.waiting.append(each)
+
+    def pop(self):
+        heads = {
+            name: min((each for each in self.waiting if each.namespace == name), key=lambda each: (-each.priority, each.create_index)) for name in self.names()
+        }
+        each = min(heads.values(), key=lambda each: (-each.priority, self.served[each.namespace], each.namespace))
+        self.waiting.remove(each)
+        self.served[each.namespace] += 1
+        if not self.waiting:
+            self.served = {}
+        return each
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_turn_is_that_of_the_definition(seed):
+    chosen = random.Random(seed)
+    queue, plain = FairQueue(), PlainFairQueue()
+    namespaces = [f"n{number}" for number in range(chosen.choice((2, 5, 30)))]
+    priorities = chosen.choice(((50,), (30, 50, 70)))
+    for number in range(600):
+        # Mostly coming, then mostly going: now and then nobody waits.
+        if chosen.random() < (0.6 if number // 50 % 2 else 0.4):
+            namespace = chosen.choice(namespaces) if chosen.random() < 0.8 else f"visitor{number}"
+            each = evaluation(f"e{number}", namespace=namespace, priority=chosen.choice(priorities), create_index=number)
+            queue.push(each)
+            plain.push(each)
+        elif plain.waiting:
+            assert queue.pop() is plain.pop()
+        assert len(queue) == len(plain.waiting)
+
+
+@pytest.mark.parametrize("priority", [90, 50])
+def test_turns_that_are_over_do_not_pile_up(priority):
+    """Not even below those of namespaces with more urgent work, where they never come up."""
+    queue = FairQueue()
+    for name in "abc":
+        fill(queue, name, 2)
+    for number in range(5000):
+        queue.push(evaluation(f"e{number}", namespace="abc"[number % 3], priority=priority, create_index=number))
+        assert queue.pop().priority == priority
+        assert len(queue._turns) + len(queue._shares) < 100
+    assert len(queue) == 6
+
+
+def test_a_turn_costs_the_same_with_many_namespaces():
+    class Counted(str):
+        looks = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            return str.__eq__(self, other)
+
+        def __lt__(self, other):
+            Counted.looks += 1
+            return str.__lt__(self, other)
+
+    def looks_a_turn(namespaces):
+        queue = FairQueue()
+        for number in range(namespaces):
+            for turn in range(2):
+                queue.push(evaluation(f"e{number}.{turn}", namespace=Counted(f"n{number:05}"), create_index=number))
+        Counted.looks = 0
+        for _ in range(100):
+            queue.pop()
+        return Counted.looks / 100
+
+    assert looks_a_turn(2000) < 3 * looks_a_turn(50)

@@ -1,10 +1,11 @@
 """Waiting at the gate, on an event loop under virtual time (worker-and-broker 3.4, 4; 11.1 rows 4, 5, 6, 11 and 37, 11.2 row 49)."""
 
 import asyncio
+import random
 
 import pytest
 
-from fastplan.broker import FAILED_QUEUE, BrokerGate, EvalBroker
+from fastplan.broker import FAILED_QUEUE, BrokerGate, Delivery, EvalBroker
 from fastplan.errors import BrokerDisabled
 from fastplan.testing import VirtualClock, run_virtual
 from tests.broker.evaluations import NACK_TIMEOUT_S, evaluation, new_broker
@@ -282,3 +283,84 @@ def test_a_gate_serves_one_loop_after_the_other():
     broker.enqueue(evaluation("a", wait=10 * 10**9))
     assert run_virtual(gate.dequeue(QUEUES, 0.001), clock) is None
     assert run_virtual(gate.dequeue(QUEUES, None), clock).evaluation.id == "a"
+
+
+def test_one_evaluation_wakes_one_caller():
+    async def story(site):
+        tasks = [await site.waiting() for _ in range(5)]
+        other = await site.waiting((FAILED_QUEUE,))
+        site.broker.enqueue(evaluation("a"))
+        assert site.gate.waiting == 5
+        assert (await tasks[0]).evaluation.id == "a"
+        # Whoever was not woken has kept the place in the line.
+        site.broker.enqueue_all([(evaluation(name), "") for name in "bcd"])
+        assert site.gate.waiting == 4
+        assert [(await task).evaluation.id for task in tasks[1:4]] == ["b", "c", "d"]
+        assert site.gate.waiting == 2
+        site.gate.close()
+        assert (await tasks[4], await other) == (None, None)
+
+    run(story)
+
+
+def test_a_caller_who_is_cancelled_when_woken_wakes_the_next():
+    async def story(site):
+        first, second = await site.waiting(), await site.waiting()
+        site.broker.enqueue(evaluation("a"))
+        first.cancel()
+        assert (await second).evaluation.id == "a"
+        assert first.cancelled()
+
+    run(story)
+
+
+def test_a_caller_whose_evaluation_is_gone_wakes_the_next():
+    async def story(site):
+        first, second = await site.waiting(), await site.waiting(("batch",))
+        site.broker.enqueue_all([(evaluation("a"), ""), (evaluation("b", type="batch"), "")])
+        # Somebody takes one past the gate.
+        assert site.broker.dequeue(QUEUES).evaluation.id == "a"
+        assert (await second).evaluation.id == "b"
+        assert not first.done()
+        site.gate.close()
+        await first
+
+    run(story)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_lies_ready_while_somebody_waits_for_it(seed):
+    chosen = random.Random(seed)
+    kinds = ("service", "batch", "system")
+
+    async def story(site):
+        tasks: list[tuple[list[str], asyncio.Task[Delivery | None]]] = []
+        came = taken = 0
+        for number in range(200):
+            what = chosen.random()
+            if what < 0.35:
+                queues = chosen.sample(kinds, chosen.randrange(1, 4))
+                tasks.append((queues, asyncio.create_task(site.gate.dequeue(queues, chosen.choice((None, None, 0.01))))))
+            elif what < 0.7:
+                batch = [(evaluation(f"e{number}.{each}", type=chosen.choice(kinds)), "") for each in range(chosen.randrange(1, 4))]
+                came += len(batch)
+                site.broker.enqueue_all(batch)
+            elif what < 0.8 and tasks:
+                chosen.choice(tasks)[1].cancel()
+            elif what < 0.9:
+                taken += site.broker.dequeue(chosen.sample(kinds, 1)) is not None
+            if chosen.random() < 0.5:
+                await asyncio.sleep(chosen.choice((0, 0, 0.02)))
+            else:
+                continue
+            for _ in range(len(tasks) + 3):
+                await asyncio.sleep(0)
+            for queues, task in tasks:
+                assert task.done() or not site.broker.has_ready(queues)
+        for _, task in tasks:
+            task.cancel()
+        found = await asyncio.gather(*(task for _, task in tasks), return_exceptions=True)
+        deliveries = [each for each in found if isinstance(each, Delivery)]
+        assert len(deliveries) + taken + site.broker.stats().total_ready == came
+
+    run(story, nack_timeout_s=1000.0)

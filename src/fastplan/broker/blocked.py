@@ -93,14 +93,16 @@ class BlockedEvals:
         if not self.enabled:
             return
         start_ns(evaluation)
+        if evaluation.id in self._captured or evaluation.id in self._escaped:
+            # It is no duplicate of itself, wherever it was tracked.
+            self._forget(evaluation.id)
         known_id = self._jobs.get(_job(evaluation), {}).get(_place(evaluation))
         if known_id is not None:
-            known = self._tracked(known_id)
-            if known_id != evaluation.id:
-                if _age(known.evaluation) > _age(evaluation):
-                    self._duplicates.append(evaluation)
-                    return
-                self._duplicates.append(known.evaluation)
+            known = (self._captured.get(known_id) or self._escaped[known_id]).evaluation
+            if _age(known) > _age(evaluation):
+                self._duplicates.append(evaluation)
+                return
+            self._duplicates.append(known)
             self._forget(known_id)
         if self._has_missed(evaluation):
             self._enqueue([(evaluation, token)])
@@ -188,9 +190,6 @@ class BlockedEvals:
         """Forget all evaluations of a job: one of it was successful."""
         for eval_id in list(self._jobs.get((namespace, job_id), {}).values()):
             self._forget(eval_id)
-
-    def _tracked(self, eval_id: str) -> _Tracked:
-        return self._captured.get(eval_id) or self._escaped[eval_id]
 
     def _forget(self, eval_id: str) -> _Tracked:
         tracked = self._captured.pop(eval_id, None) or self._escaped.pop(eval_id)

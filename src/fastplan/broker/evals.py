@@ -33,6 +33,9 @@ MAX_SECONDS: Final = 1e12
 _TOKENS_AT_ONCE: Final = 256
 _DIGIT_PLACES: Final = [place for place in range(36) if place not in (8, 13, 18, 23)]
 
+_VOID_AT_LEAST: Final = 64
+"""So many void entries in a heap are no reason to clear it up."""
+
 JobKey = tuple[str, str]
 
 
@@ -180,14 +183,14 @@ class EvalBroker:
 
     def enqueue_all(self, evaluations: Iterable[tuple[Evaluation, str]]) -> None:
         """Take evaluations in, each with a token or an empty text. Whoever waits sees all of them at once. Raises InvalidInput like `enqueue`."""
-        ready = False
+        changed = False
         for evaluation, token, until_ns in [(evaluation, token, start_ns(evaluation)) for evaluation, token in evaluations]:
-            ready |= self._take(evaluation, token, until_ns)
-        if ready:
+            changed |= self._take(evaluation, token, until_ns)
+        if changed:
             self._notify()
 
     def _take(self, evaluation: Evaluation, token: str, until_ns: int, *, timed: bool = True) -> bool:
-        """Take one in that is not to be delivered before *until_ns*; return whether it is ready."""
+        """Take one in that is not to be delivered before *until_ns*; return whether that matters to the listener: it is ready, or a deadline may be sooner."""
         if not self.enabled:
             return False
         eval_id = evaluation.id
@@ -201,21 +204,18 @@ class EvalBroker:
             self._metrics.arrived(eval_id, self._clock.monotonic_s())
         if evaluation.wait > 0:
             self._wait(evaluation, evaluation.wait / 1e9)
-            return False
+            return True
         if until_ns and until_ns > self._clock.now_ns():
             self._numbers += 1
             self._delayed[eval_id] = _Wait(evaluation, self._numbers)
             heapq.heappush(self._delay_heap, (until_ns, self._numbers, eval_id))
-            # Whoever waits for the next deadline has to look again.
-            self._notify()
-            return False
+            return True
         return self._make_ready(evaluation, evaluation.type)
 
     def _wait(self, evaluation: Evaluation, delay_s: float) -> None:
         self._numbers += 1
         self._waits[evaluation.id] = _Wait(evaluation, self._numbers)
         heapq.heappush(self._wait_heap, (self._clock.monotonic_s() + delay_s, self._numbers, evaluation.id))
-        self._notify()
 
     def _make_ready(self, evaluation: Evaluation, queue: str) -> bool:
         """Queue an evaluation, behind others of its job where there are; return whether it is ready."""
@@ -308,7 +308,7 @@ class EvalBroker:
         evaluation = delivery.evaluation
         key = (evaluation.namespace, evaluation.job_id)
         del self._owners[key]
-        ready = False
+        changed = False
         pending = self._pending.pop(key, None)
         if pending is not None:
             kept = heapq.heappop(pending)[3]
@@ -318,28 +318,32 @@ class EvalBroker:
                 self._cancelable.append(superseded)
                 if self._metrics is not None:
                     self._metrics.gone(superseded.id)
-            ready = self._make_ready(kept, kept.type)
+            changed = self._make_ready(kept, kept.type)
         if requeued is not None:
-            ready |= self._take(requeued, "", start_ns(requeued))
-        if ready:
+            changed |= self._take(requeued, "", start_ns(requeued))
+        if changed:
             self._notify()
 
     def nack(self, eval_id: str, token: str) -> None:
         """Take an evaluation back: it is delivered again after a while, or goes to the failed queue. Raises BrokerError like `ack`."""
         self._requeue.pop(token, None)
-        delivery = self._held(eval_id, token)
+        self._give_back(self._held(eval_id, token))
+        self._notify()
+
+    def _give_back(self, delivery: Delivery) -> None:
+        """End a delivery without success: the evaluation is ready now or later, here or in the failed queue."""
+        evaluation = delivery.evaluation
         self._release(delivery, self._clock.monotonic_s(), handled=False)
-        deliveries = self._deliveries[eval_id]
+        deliveries = self._deliveries[evaluation.id]
         if deliveries >= self._settings.delivery_limit:
-            self._make_ready(delivery.evaluation, FAILED_QUEUE)
-            self._notify()
+            self._make_ready(evaluation, FAILED_QUEUE)
             return
         delay_s = self._settings.nack_delay_s(deliveries)
         if delay_s > 0:
             # The job stays its: others wait until it was handled.
-            self._wait(delivery.evaluation, delay_s)
-        elif self._make_ready(delivery.evaluation, delivery.evaluation.type):
-            self._notify()
+            self._wait(evaluation, delay_s)
+        else:
+            self._make_ready(evaluation, evaluation.type)
 
     # --- outstanding (3.8) ------------------------------------------------------------------------------------------
 
@@ -392,25 +396,32 @@ class EvalBroker:
             del self._deliveries[evaluation.id]
             if self._metrics is not None:
                 self._metrics.gone(evaluation.id)
+            if len(self._delay_heap) > 2 * len(self._delayed) + _VOID_AT_LEAST:
+                # Void entries for times far away would stay for as long.
+                self._delay_heap = [entry for entry in self._delay_heap if self._is_current(self._delayed, entry)]
+                heapq.heapify(self._delay_heap)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
         """Do what is due: nack what was held too long, and make ready what has waited long enough."""
         now_s, now_ns = self._clock.monotonic_s(), self._clock.now_ns()
+        changed = False
         while self._timers:
             eval_id, deadline_s = next(iter(self._timers.items()))
             if deadline_s > now_s:
                 break
-            self.nack(eval_id, self._unacked[eval_id].token)
-        ready = False
+            delivery = self._unacked[eval_id]
+            self._requeue.pop(delivery.token, None)
+            self._give_back(delivery)
+            changed = True
         while self._wait_heap and self._wait_heap[0][0] <= now_s:
             _, number, eval_id = heapq.heappop(self._wait_heap)
-            ready |= self._due(self._waits, number, eval_id)
+            changed |= self._due(self._waits, number, eval_id)
         while self._delay_heap and self._delay_heap[0][0] <= now_ns:
             _, number, eval_id = heapq.heappop(self._delay_heap)
-            ready |= self._due(self._delayed, number, eval_id)
-        if ready:
+            changed |= self._due(self._delayed, number, eval_id)
+        if changed:
             self._notify()
 
     def _due(self, waits: dict[str, _Wait], number: int, eval_id: str) -> bool:

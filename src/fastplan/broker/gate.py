@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from fastplan.broker.evals import Delivery, EvalBroker
 from fastplan.clock import Clock
@@ -19,13 +19,22 @@ _LOOK_AGAIN_S: Final = 10.0
 """The broker is told the time at least so often while something waits: the wall clock may have been set forward."""
 
 
+class _Waiter(NamedTuple):
+    woken: asyncio.Future[None]
+    queues: tuple[str, ...]
+
+
 class BrokerGate:
-    """Lets coroutines wait for a broker, and tells it the time. All calls on one event loop."""
+    """Lets coroutines wait for a broker, and tells it the time. All calls on one event loop.
+
+    One evaluation wakes one caller, who wakes the next if there is more: however many wait, an evaluation costs the same.
+    """
 
     def __init__(self, broker: EvalBroker, clock: Clock) -> None:
         self._broker = broker
         self._clock = clock
-        self._waiters: list[asyncio.Future[None]] = []
+        self._was_on = broker.enabled
+        self._waiters: list[_Waiter] = []
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -44,23 +53,29 @@ class BrokerGate:
         deadline_s = None if timeout_s is None else loop.time() + timeout_s
         was_on = self._broker.enabled
         self._arm()
-        while not self._closed:
-            if was_on or self._broker.enabled:
-                delivery = self._broker.dequeue(queues)
-                if delivery is not None or not was_on:
-                    self._arm()
-                    return delivery
-            left_s = None if deadline_s is None else deadline_s - loop.time()
-            if left_s is not None and left_s <= 0:
-                return None
-            waiter: asyncio.Future[None] = loop.create_future()
-            self._waiters.append(waiter)
-            try:
-                await asyncio.wait((waiter,), timeout=left_s)
-            finally:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
-        return None
+        try:
+            while not self._closed:
+                if was_on or self._broker.enabled:
+                    delivery = self._broker.dequeue(queues)
+                    if delivery is not None or not was_on:
+                        self._arm()
+                        return delivery
+                left_s = None if deadline_s is None else deadline_s - loop.time()
+                if left_s is not None and left_s <= 0:
+                    return None
+                # Somebody else may have taken what this call was woken for, and left something for another.
+                self._wake_next()
+                waiter = _Waiter(loop.create_future(), tuple(queues))
+                self._waiters.append(waiter)
+                try:
+                    await asyncio.wait((waiter.woken,), timeout=left_s)
+                finally:
+                    if waiter in self._waiters:
+                        self._waiters.remove(waiter)
+            return None
+        finally:
+            # There may be more, also when this call was woken and cancelled before it could look.
+            self._wake_next()
 
     @property
     def waiting(self) -> int:
@@ -74,17 +89,32 @@ class BrokerGate:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._wake()
+        self._wake_all()
 
     def _heard(self) -> None:
-        self._wake()
+        if self._broker.enabled is self._was_on:
+            self._wake_next()
+        else:
+            self._was_on = self._broker.enabled
+            self._wake_all()
         self._arm()
 
-    def _wake(self) -> None:
+    def _wake_next(self) -> None:
+        """Wake the first caller for whom there is something."""
+        in_vain = set()
+        for place, waiter in enumerate(self._waiters):
+            if waiter.queues in in_vain:
+                continue
+            if self._broker.has_ready(waiter.queues):
+                del self._waiters[place]
+                waiter.woken.set_result(None)
+                return
+            in_vain.add(waiter.queues)
+
+    def _wake_all(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            waiter.woken.set_result(None)
 
     def _arm(self) -> None:
         """Have the broker told the time when it next needs it. A timer that is early does no harm: it leads to another one."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from fastplan.structs import Evaluation
 
 Entry = tuple[int, int, int, Evaluation]
 """−priority, create index, number of arrival, evaluation: the least one is next."""
+
+_VOID_AT_LEAST: Final = 64
+"""So many void entries are no reason to clear heaps up."""
 
 
 class ReadyQueue(Protocol):
@@ -67,12 +70,15 @@ class FairQueue:
     A namespace that comes, or comes back, starts from the least served of those that wait: having been away earns nothing.
     """
 
-    __slots__ = ("_count", "_queues", "_served")
+    __slots__ = ("_count", "_queues", "_served", "_shares", "_turns")
 
     def __init__(self) -> None:
         self._queues: dict[str, PriorityQueue] = {}
         self._served: dict[str, int] = {}
         self._count = 0
+        # Heaps of namespaces that wait, by turn (−priority, served, name) and by share (served, name). An entry that is not true any more is void.
+        self._turns: list[tuple[int, int, str]] = []
+        self._shares: list[tuple[int, str]] = []
 
     def __len__(self) -> int:
         return self._count
@@ -81,26 +87,64 @@ class FairQueue:
         return itertools.chain.from_iterable(self._queues.values())
 
     def push(self, evaluation: Evaluation) -> None:
-        queue = self._queues.get(evaluation.namespace)
-        if queue is None:
-            least = min((self._served[waiting] for waiting in self._queues), default=0)
-            self._served[evaluation.namespace] = max(self._served.get(evaluation.namespace, 0), least)
-            queue = self._queues[evaluation.namespace] = PriorityQueue()
-        queue.push(evaluation)
+        name = evaluation.namespace
+        queue = self._queues.get(name)
         self._count += 1
+        if queue is None:
+            self._served[name] = max(self._served.get(name, 0), self._least_served())
+            queue = self._queues[name] = PriorityQueue()
+        elif evaluation.priority <= queue.priority():
+            queue.push(evaluation)
+            return
+        queue.push(evaluation)
+        self._enter(name)
 
     def priority(self) -> int:
-        return max(queue.priority() for queue in self._queues.values())
+        return -self._next()[0]
 
     def pop(self) -> Evaluation:
-        namespace = min(self._queues, key=lambda name: (-self._queues[name].priority(), self._served[name], name))
-        queue = self._queues[namespace]
+        name = self._next()[2]
+        queue = self._queues[name]
         evaluation = queue.pop()
-        self._served[namespace] += 1
+        self._served[name] += 1
         self._count -= 1
-        if not len(queue):
-            del self._queues[namespace]
+        if len(queue):
+            self._enter(name)
+        else:
+            del self._queues[name]
             if not self._queues:
                 # Nobody waits: everybody starts from the same again.
                 self._served = {}
+                self._turns, self._shares = [], []
         return evaluation
+
+    def _next(self) -> tuple[int, int, str]:
+        """Return the turn of the namespace that is next."""
+        while True:
+            turn = self._turns[0]
+            queue = self._queues.get(turn[2])
+            if queue is not None and turn == (-queue.priority(), self._served[turn[2]], turn[2]):
+                return turn
+            heapq.heappop(self._turns)
+
+    def _least_served(self) -> int:
+        """Return how often the least served namespace that waits was served, 0 if none waits."""
+        while self._shares:
+            served, name = self._shares[0]
+            if name in self._queues and served == self._served[name]:
+                return served
+            heapq.heappop(self._shares)
+        return 0
+
+    def _enter(self, name: str) -> None:
+        """Put a namespace where it now belongs."""
+        if len(self._turns) + len(self._shares) > 4 * len(self._queues) + _VOID_AT_LEAST:
+            # Void entries that never come up would pile up.
+            self._turns = [(-queue.priority(), self._served[each], each) for each, queue in self._queues.items()]
+            self._shares = [(self._served[each], each) for each in self._queues]
+            heapq.heapify(self._turns)
+            heapq.heapify(self._shares)
+            return
+        served = self._served[name]
+        heapq.heappush(self._turns, (-self._queues[name].priority(), served, name))
+        heapq.heappush(self._shares, (served, name))

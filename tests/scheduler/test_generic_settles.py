@@ -60,8 +60,8 @@ def random_dump(rng: random.Random) -> tuple[dict[str, Any], str]:
     return dump, job.type
 
 
-def evaluate(store: StateStore, job_type: str, name: str) -> SchedulerHarness:
-    harness = SchedulerHarness(store, now_ns=NOW_NS, planner="commit", rules=Rules.STRICT)
+def evaluate(store: StateStore, job_type: str, name: str, seed: int) -> SchedulerHarness:
+    harness = SchedulerHarness(store, now_ns=NOW_NS, planner="commit", rules=Rules.STRICT, seed=seed)
     harness.process(Evaluation(id=name, namespace="default", priority=50, type=job_type, job_id="web", triggered_by="node-update", status="pending"))
     return harness
 
@@ -74,7 +74,7 @@ def test_random_clusters_settle(seed: int) -> None:
     job = store.snapshot().job("default", "web")
     assert job is not None
     for step in range(8):
-        harness = evaluate(store, job_type, f"00000000-0000-4000-8000-{seed:06}{step:06}")
+        harness = evaluate(store, job_type, f"00000000-0000-4000-8000-{seed:06}{step:06}", step)
         # An allocation is either updated or stopped, and once.
         for plan in harness.plans:
             ids = [alloc.id for entries in (plan.node_update, plan.node_allocation) for allocs in entries.values() for alloc in allocs or ()]

@@ -200,6 +200,12 @@ class GenericPlacing:
             del entries[newest]
             if not entries:
                 del draft.node_update[previous.node_id]
+        written = draft.node_allocation.get(previous.node_id, [])
+        for place, entry in enumerate(written if self._strict else ()):
+            if entry.id == previous.id:
+                # It is unknown from now on; as recorded, a second entry takes that back.
+                written[place] = with_note(entry, NO_PLACEMENT, copy.copy)
+                return
         draft.place(with_note(previous, NO_PLACEMENT, copy.copy))
 
 

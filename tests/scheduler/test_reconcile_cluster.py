@@ -301,3 +301,15 @@ def test_what_is_lost_while_a_deployment_is_held_is_replaced_once(rules: Rules, 
     held = [running_alloc("gone", job, "n0"), running_alloc("bad", job, "n1", index=1, **failed_fields(MINUTE_NS))]
     outcome = Outcome(job, cluster("down"), held, deployments=[deployment(job, "paused")], rules=rules)
     assert [(alloc.name, alloc.previous_allocation) for alloc in outcome.placed] == links
+
+
+@both
+def test_the_state_does_not_change_under_the_scheduler(rules: Rules) -> None:
+    job, changed = rolled(4, CANARY)
+    running = deployment(changed, "initializing")
+    outcome = Outcome(changed, nodes(2), old_allocs(job, [0, 1, 2, 3]), versions=[job], deployments=[running], rules=rules)
+    stored = outcome.harness.store.snapshot().deployment("dep")
+    assert stored is not None
+    assert stored.to_api() == running.to_api()
+    assert outcome.plans[-1].deployment is not None
+    assert outcome.plans[-1].deployment.task_groups["web"].desired_canaries == 2

@@ -157,7 +157,8 @@ class _Run:
 
     def _latest_deployment(self) -> Deployment | None:
         deployments = self._state.deployments_by_job(self._evaluation.namespace, self._evaluation.job_id)
-        return max(deployments, key=lambda deployment: (deployment.create_index, deployment.id), default=None)
+        latest = max(deployments, key=lambda deployment: (deployment.create_index, deployment.id), default=None)
+        return None if latest is None else latest.copy()
 
     def _roll_on(self, held_back: list[TaskGroup]) -> Generator[Request, Any, None]:
         """Have the next step of an update done later, where nobody watches a deployment (schedulers 4.9, 7.8)."""

@@ -84,11 +84,6 @@ class ClusterReconciler:
         result.deployment_updates = self._rollout.updates
         return result
 
-    @property
-    def deployment(self) -> Deployment | None:
-        """The current deployment after the reconciliation."""
-        return self._rollout.current
-
     def _stop_all(self) -> None:
         for name, allocs in self._groups.items():
             self._stop_group([alloc for alloc in allocs if not alloc.is_terminal], self._desired(name))

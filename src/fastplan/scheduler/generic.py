@@ -157,8 +157,7 @@ class _Run:
 
     def _latest_deployment(self) -> Deployment | None:
         deployments = self._state.deployments_by_job(self._evaluation.namespace, self._evaluation.job_id)
-        latest = max(deployments, key=lambda deployment: (deployment.create_index, deployment.id), default=None)
-        return None if latest is None else latest.copy()
+        return max(deployments, key=lambda deployment: (deployment.create_index, deployment.id), default=None)
 
     def _roll_on(self, held_back: list[TaskGroup]) -> Generator[Request, Any, None]:
         """Have the next step of an update done later, where nobody watches a deployment (schedulers 4.9, 7.8)."""

@@ -106,6 +106,16 @@ class PlanDraft:
         entry.job = alloc.job
         self.node_preemptions.setdefault(alloc.node_id, []).append(entry)
 
+    def withdraw(self, alloc: Allocation, *, evictions: bool) -> None:
+        """Take a placement back; with *evictions* also those in its favour."""
+        _drop(self.node_allocation, alloc.node_id, lambda entry: entry.id == alloc.id)
+        if evictions:
+            _drop(self.node_preemptions, alloc.node_id, lambda entry: entry.preempted_by_allocation == alloc.id)
+
+    def keep(self, alloc: Allocation) -> None:
+        """Take all stops of an allocation back."""
+        _drop(self.node_update, alloc.node_id, lambda entry: entry.id == alloc.id)
+
     def add_copies(self, copies: Copies) -> None:
         """Place many equal allocations."""
         self.copies.append(copies)
@@ -165,6 +175,15 @@ class PlanDraft:
             deployment_updates=self.deployment_updates,
             annotations=self.annotations,
         )
+
+
+def _drop(entries: Entries, node_id: str, is_gone: Callable[[Allocation], bool]) -> None:
+    """Remove entries of a node; a node without entries is not listed."""
+    kept = [entry for entry in entries.get(node_id, ()) if not is_gone(entry)]
+    if kept:
+        entries[node_id] = kept
+    else:
+        entries.pop(node_id, None)
 
 
 def _without_job(alloc: Allocation) -> Allocation:

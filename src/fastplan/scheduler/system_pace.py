@@ -20,14 +20,12 @@ class SystemPace:
     """Admits destructive updates group by group, in order, while the group's limit lasts.
 
     A slot that has lost an extra which would have needed a destructive update has used up one unit already, and its keeper needs no other; such slots come
-    first. Canaries are not charged; without a deployment they are under strict rules.
+    first. Canaries are not charged; those that no deployment counts are under strict rules.
     """
 
-    def __init__(self, job: Job | None, found: SystemReconciliation, destructive: list[Entry], rollout: SystemRollout, *, strict: bool) -> None:
+    def __init__(self, job: Job, found: SystemReconciliation, destructive: list[Entry], rollout: SystemRollout, *, strict: bool) -> None:
         self.admitted: list[Entry] = []
         self.held_back_groups: list[TaskGroup] = []
-        if job is None:
-            return
         limits = {group.name: limit_of(job, group, len(destructive)) - rollout.undecided(group, found.ignore) for group in job.task_groups}
         granted: set[tuple[str, str]] = set()
         groups = {entry.slot: entry.group for entry in [*destructive, *found.stop, *found.ignore, *found.update] if entry.group is not None}
@@ -43,7 +41,7 @@ class SystemPace:
                 self.admitted.append(entry)
             elif limits.get(group.name, 0) > 0:
                 self.admitted.append(entry)
-                if not entry.canary or (strict and rollout.current is None):
+                if not entry.canary or (strict and not rollout.is_canarying(group)):
                     limits[group.name] -= 1
             elif group not in self.held_back_groups:
                 self.held_back_groups.append(group)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastplan.scheduler.alloc_facts import alloc_name, by_age, is_expired, needs_reconnect, ran_successfully, wants_migration, with_client_status
 from fastplan.scheduler.draft import unknown_copy
+from fastplan.scheduler.reconciler.node_rollout import NodeRollout
 from fastplan.scheduler.reconciler.overlap import enforce, limit_by_count
 from fastplan.scheduler.setting import Overlap
 from fastplan.structs import Allocation, Deployment, Job, Node, TaskGroup
@@ -32,6 +34,11 @@ class Entry:
     def task_group(self) -> str | None:
         """The name of the group."""
         return None if self.group is None else self.group.name
+
+    @property
+    def group_name(self) -> str:
+        """The name of the group, empty for none."""
+        return "" if self.group is None else self.group.name
 
     @property
     def alloc_id(self) -> str:
@@ -85,23 +92,55 @@ def reconcile_system(
     *live_allocs*: with their jobs. *deployment*: the current one of this version, if any. *overlap*: what happens to several live allocations in one
     slot.
     """
+    return reconcile_nodes(
+        job=job,
+        ready_nodes=list(ready_nodes),
+        not_ready_node_ids=not_ready_node_ids,
+        tainted=tainted,
+        live_allocs=live_allocs,
+        terminal_allocs=terminal_allocs,
+        rollout=NodeRollout(job, deployment, strict=False),
+        now_ns=now_ns,
+        overlap=overlap,
+    )
+
+
+def reconcile_nodes(
+    *,
+    job: Job | None,
+    ready_nodes: Sequence[Node],
+    not_ready_node_ids: Collection[str],
+    tainted: Mapping[str, Node | None],
+    live_allocs: Iterable[Allocation],
+    terminal_allocs: TerminalAllocs,
+    rollout: NodeRollout,
+    now_ns: int,
+    overlap: Overlap,
+) -> SystemReconciliation:
+    """Do what `reconcile_system` does, and bring *rollout*, which knows the latest deployment, up to date with it."""
     wanted = _Wanted(job)
     ready_ids = {node.id for node in ready_nodes}
     on_node: dict[str, list[Allocation]] = {}
     for alloc in live_allocs:
         on_node.setdefault(alloc.node_id, []).append(alloc)
     result = SystemReconciliation()
+    runs_on = False
     for node_id in sorted({*on_node, *ready_ids}):
-        sorter = _NodeSorter(job, wanted, node_id, node_id in ready_ids, node_id in not_ready_node_ids, tainted, deployment, now_ns)
-        for alloc in sorted(on_node.get(node_id, ()), key=by_age):
+        rollout.look_at_node()
+        live, terminal = sorted(on_node.get(node_id, ()), key=by_age), terminal_allocs.get(node_id, {})
+        sorter = _NodeSorter(job, wanted, node_id, node_id in ready_ids, node_id in not_ready_node_ids, tainted, rollout, now_ns)
+        for alloc in live:
             sorter.sort(alloc)
         found = sorter.found
         if overlap == "enforce" and job is not None:
             enforce(found, job)
         elif overlap == "pr16097":
             limit_by_count(found)
-        sorter.add_missing(terminal_allocs.get(node_id, {}))
+        runs_on = runs_on or any(map(rollout.has_begun_without, live))
+        runs_on = runs_on or any(entry.alloc is not None and entry.alloc.client_status != "unknown" for entry in found.ignore)
+        sorter.go_through_names(live, terminal)
         result.add(found)
+    rollout.settle(ready_nodes, runs_on=runs_on)
     return result
 
 
@@ -124,7 +163,7 @@ class _NodeSorter:
         is_ready: bool,
         is_not_ready: bool,
         tainted: Mapping[str, Node | None],
-        deployment: Deployment | None,
+        rollout: NodeRollout,
         now_ns: int,
     ) -> None:
         self._job = job
@@ -134,7 +173,7 @@ class _NodeSorter:
         self._is_not_ready = is_not_ready
         self._is_tainted = node_id in tainted
         self._node = tainted.get(node_id)
-        self._deployment = deployment
+        self._rollout = rollout
         self._now_ns = now_ns
         self._names: set[str] = set()
         self.found = SystemReconciliation()
@@ -164,7 +203,7 @@ class _NodeSorter:
         elif not self._is_ready:
             found.stop.append(entry)
         elif self._differs(alloc):
-            found.update.append(Entry(self._node_id, alloc.name, group, alloc, self._is_canary(group)))
+            found.update.append(Entry(self._node_id, alloc.name, group, alloc, self._rollout.is_canary(group)))
         else:
             found.ignore.append(entry)
 
@@ -183,30 +222,21 @@ class _NodeSorter:
         """Return whether an allocation has another specification than the job."""
         return self._job is not None and (alloc.job is None or alloc.job.job_modify_index != self._job.job_modify_index)
 
-    def _is_canary(self, group: TaskGroup) -> bool:
-        """Return whether an update of a group is one of a canary: that is so without any deployment too."""
-        if group.update is None or group.update.max_parallel == 0 or group.update.canary <= 0:
-            return False
-        if self._deployment is None:
-            return True
-        state = self._deployment.task_groups.get(group.name)
-        return state is not None and not state.promoted
-
-    def add_missing(self, terminal: Mapping[str, Allocation]) -> None:
-        """Add what the node lacks: names without a live allocation in this pass (schedulers 4.6)."""
-        job = self._job
-        if job is None:
-            return
-        may_place = self._is_ready and not self._is_tainted
+    def go_through_names(self, live: Sequence[Allocation], terminal: Mapping[str, Allocation]) -> None:
+        """Add what the node lacks, names without a live allocation in this pass (schedulers 4.6), and begin the roll-out of groups."""
         for name, group in self._wanted.groups.items():
-            if name in self._names:
-                continue
-            old = terminal.get(name)
-            if job.type == "sysbatch" and old is not None:
-                entry = Entry(self._node_id, name, group, old, self._is_canary(group) if self._differs(old) else False)
-                if not self._differs(old):
-                    self.found.ignore.append(entry)
-                else:
-                    self.found.update.append(entry)
-            elif may_place:
-                self.found.place.append(Entry(self._node_id, name, group, old))
+            if name in self._names or self._is_added(name, group, terminal.get(name)):
+                self._rollout.begin(group, itertools.chain(live, terminal.values()), updating=bool(self.found.update))
+
+    def _is_added(self, name: str, group: TaskGroup, old: Allocation | None) -> bool:
+        """Look at a name without a live allocation; return whether it is to be placed. *old*: the terminal allocation of that name."""
+        job = self._job
+        if job is not None and job.type == "sysbatch" and old is not None:
+            differs = self._differs(old)
+            entry = Entry(self._node_id, name, group, old, differs and self._rollout.is_canary(group))
+            (self.found.update if differs else self.found.ignore).append(entry)
+            return False
+        if not self._is_ready or self._is_tainted:
+            return False
+        self.found.place.append(Entry(self._node_id, name, group, old))
+        return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
@@ -45,11 +45,21 @@ class SystemPlacing:
     # --- updates in place (4.7) ---------------------------------------------------------------------------------------
 
     def update_in_place(self, entries: Iterable[Entry]) -> tuple[list[Entry], list[Entry]]:
-        """Update what can stay where it is; return the entries that were, and those that have to be replaced."""
+        """Update what can stay where it is; return the entries that were, and those that have to be replaced.
+
+        As recorded, the last entry takes the place of one that was updated, so the order of the others is not that of the nodes.
+        """
         in_place: list[Entry] = []
         destructive: list[Entry] = []
-        for entry in entries:
-            (in_place if self._is_updated(entry) else destructive).append(entry)
+        waiting = deque(entries)
+        while waiting:
+            entry = waiting.popleft()
+            if not self._is_updated(entry):
+                destructive.append(entry)
+                continue
+            in_place.append(entry)
+            if not self._setting.strict:
+                waiting.rotate(1)
         return in_place, destructive
 
     def _is_updated(self, entry: Entry) -> bool:

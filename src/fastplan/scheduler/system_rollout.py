@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fastplan.scheduler.reconciler.node_rollout import NodeRollout
@@ -138,6 +138,7 @@ class SystemRollout:
         groups = () if self._job is None or self._job.stop else self._job.task_groups
         candidates = {group.name: desired[group.name].place if group.name in desired else 0 for group in groups}
         deployment = self._deployment
+        busy = {entry.task_group for entries in (found.place, destructive) for entry in entries}
         if deployment is not None:
             for group in groups:
                 state = self._state_of(group)
@@ -146,7 +147,7 @@ class SystemRollout:
             self._trim(draft, groups, found, in_place, destructive, desired)
             self._describe(deployment)
             if self._belongs_to_plan(candidates):
-                self._conclude(deployment, groups, candidates, desired, busy={entry.task_group for entries in (found.place, destructive) for entry in entries})
+                self._conclude(deployment, groups, candidates, desired, busy)
                 self._plan_deployment_id = deployment.id
                 if not self._strict or deployment != self._before:
                     draft.deployment = deployment
@@ -214,7 +215,9 @@ class SystemRollout:
         desired: Mapping[str, DesiredUpdates],
     ) -> None:
         updates = Counter(entry.task_group for entry in destructive)
-        staying = {entry.alloc_id for entries in (found.ignore, in_place) for entry in entries}
+        staying = {entry.alloc_id: entry.alloc for entries in (found.ignore, in_place) for entry in entries if entry.alloc is not None}
+        if self._strict:
+            self._find_canaries(staying.values())
         for group in groups:
             state = self._state_of(group)
             if state is None or not self.is_canarying(group) or not updates[group.name]:
@@ -222,7 +225,16 @@ class SystemRollout:
             self._trim_group(draft, group, state, updates[group.name] - self._failed[group.name], staying)
             desired[group.name].canary = len(state.placed_canaries)
 
-    def _trim_group(self, draft: PlanDraft, group: TaskGroup, state: DeploymentState, updates: int, staying: set[str]) -> None:
+    def _find_canaries(self, allocs: Iterable[Allocation]) -> None:
+        """List canaries that run and are not listed: a plan that was refused in part leaves only its own ones in the deployment (plan-apply 5.6)."""
+        for alloc in allocs:
+            group = None if self._deployment is None else self._deployment.task_groups.get(alloc.task_group)
+            mark = alloc.deployment_status
+            if group is None or mark is None or not mark.canary or alloc.deployment_id != self.active_id or alloc.id in group.placed_canaries:
+                continue
+            group.placed_canaries = [*group.placed_canaries, alloc.id]
+
+    def _trim_group(self, draft: PlanDraft, group: TaskGroup, state: DeploymentState, updates: int, staying: Collection[str]) -> None:
         """Keep as many canaries as are asked for: those that run, then those that follow a canary that has ended, then new ones in order."""
         assert group.update is not None
         running = [alloc_id for alloc_id in state.placed_canaries if alloc_id in staying]

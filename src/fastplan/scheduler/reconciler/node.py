@@ -136,7 +136,7 @@ def reconcile_nodes(
             enforce(found, job)
         elif overlap == "pr16097":
             limit_by_count(found)
-        runs_on = runs_on or any(map(rollout.has_begun_without, live))
+        runs_on = runs_on or (not sorter.is_dead and any(map(rollout.has_begun_without, live)))
         runs_on = runs_on or any(entry.alloc is not None and entry.alloc.client_status != "unknown" for entry in found.ignore)
         sorter.go_through_names(live, terminal)
         result.add(found)
@@ -178,6 +178,11 @@ class _NodeSorter:
         self._names: set[str] = set()
         self.found = SystemReconciliation()
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether the node is down or gone."""
+        return self._is_tainted and (self._node is None or self._node.status == "down")
+
     def sort(self, alloc: Allocation) -> None:
         """Put a live allocation where it belongs: the first rule that applies (schedulers 4.5)."""
         self._names.add(alloc.name)
@@ -213,7 +218,7 @@ class _NodeSorter:
             found.ignore.append(entry)
         elif self._node is not None and self._node.status == "disconnected" and alloc.client_status == "running":
             found.disconnecting.append(Entry(entry.node_id, entry.name, entry.group, unknown_copy(alloc, self._now_ns)))
-        elif self._node is None or self._node.status == "down":
+        elif self.is_dead:
             found.lost.append(entry)
         else:
             found.ignore.append(entry)

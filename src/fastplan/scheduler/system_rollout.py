@@ -44,7 +44,7 @@ class SystemRollout:
         self._before = None if latest is None else latest.copy()
         self._is_created = False
         self._placed: list[tuple[Entry, Allocation]] = []
-        self._failed: Counter[str] = Counter()
+        self._failed: list[Entry] = []
         self._plan_deployment_id = ""
 
     def adopt(self, priority: int) -> None:
@@ -127,7 +127,7 @@ class SystemRollout:
     def note_failure(self, entry: Entry) -> None:
         """Note that a node cannot take a group. As recorded, that is one update less even if there was nothing to update."""
         if entry.canary or not self._strict:
-            self._failed[entry.group_name] += 1
+            self._failed.append(entry)
 
     # --- the end --------------------------------------------------------------------------------------------------------
 
@@ -215,14 +215,16 @@ class SystemRollout:
         desired: Mapping[str, DesiredUpdates],
     ) -> None:
         updates = Counter(entry.task_group for entry in destructive)
+        updated = set(updates)
+        updates.subtract(entry.task_group for entry in self._failed)
         staying = {entry.alloc_id: entry.alloc for entries in (found.ignore, in_place) for entry in entries if entry.alloc is not None}
         if self._strict:
             self._find_canaries(staying.values())
         for group in groups:
             state = self._state_of(group)
-            if state is None or not self.is_canarying(group) or not updates[group.name]:
+            if state is None or not self.is_canarying(group) or group.name not in updated:
                 continue
-            self._trim_group(draft, group, state, updates[group.name] - self._failed[group.name], staying)
+            self._trim_group(draft, group, state, updates[group.name], staying)
             desired[group.name].canary = len(state.placed_canaries)
 
     def _find_canaries(self, allocs: Iterable[Allocation]) -> None:
@@ -244,9 +246,13 @@ class SystemRollout:
         following = [alloc for entry, alloc in placed if not entry.canary and alloc.previous_allocation in state.placed_canaries]
         room = state.desired_canaries - len(running) - len(following)
         new = [(entry, alloc) for entry, alloc in placed if entry.canary]
-        for entry, alloc in new[max(room, 0) :]:
-            assert entry.alloc is not None
+        surplus = new[max(room, 0) :]
+        for _, alloc in surplus:
             draft.withdraw(alloc, evictions=self._strict)
+        # As recorded, what a canary that finds no room was to replace is stopped nevertheless.
+        spared = [entry for entry in self._failed if entry.group is group and entry.canary] if self._strict else []
+        for entry in [*(entry for entry, _ in surplus), *spared]:
+            assert entry.alloc is not None
             draft.keep(entry.alloc)
         kept = [*following, *(alloc for _, alloc in new[: max(room, 0)])]
         state.placed_canaries = [*running, *(alloc.id for alloc in kept if alloc.deployment_status is not None and alloc.deployment_status.canary)]

@@ -26,7 +26,7 @@ class SystemPace:
     def __init__(self, job: Job, found: SystemReconciliation, destructive: list[Entry], rollout: SystemRollout, *, strict: bool) -> None:
         self.admitted: list[Entry] = []
         self.held_back_groups: list[TaskGroup] = []
-        limits = {group.name: limit_of(job, group, len(destructive)) - rollout.undecided(group, found.ignore) for group in job.task_groups}
+        limits = {group.name: limit_of(job, group, len(destructive) + len(found.charged)) - rollout.undecided(group, found.ignore) for group in job.task_groups}
         granted: set[tuple[str, str]] = set()
         groups = {entry.slot: entry.group for entry in [*destructive, *found.stop, *found.ignore, *found.update] if entry.group is not None}
         for slot in found.charged:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from msgspec import field
 
 from fastplan.structs.record import Amount, Record
 from fastplan.structs.resources import Affinity, Constraint, NetworkResource, Resources, Spread
+
+
+_MANY_GROUPS: Final = 64
+"""Groups of a job from which on looking through all of them takes too long."""
 
 
 class TaskLifecycle(Record):
@@ -206,6 +210,16 @@ class Job(Record):
     modify_index: int = 0
     job_modify_index: int = 0
 
+    # Where a group of that name was last found, for jobs with many groups: a list and the places in it.
+    _places: Any = None
+
     def group(self, name: str) -> TaskGroup | None:
         """Return the first group called *name*, None without one (plan-apply 1.8)."""
-        return next((group for group in self.task_groups if group.name == name), None)
+        groups = self.task_groups
+        if len(groups) > _MANY_GROUPS:
+            if self._places is None or self._places[0] is not groups:
+                self._places = groups, {group.name: place for place, group in reversed(list(enumerate(groups)))}
+            place = self._places[1].get(name, len(groups))
+            if place < len(groups) and groups[place].name == name:
+                return groups[place]
+        return next((group for group in groups if group.name == name), None)

@@ -19,7 +19,7 @@ from fastplan.scheduler.requests import CreateEval, Request
 from fastplan.scheduler.stack import SelectOptions, SystemStack
 from fastplan.scheduler.system_counts import SystemCounts
 from fastplan.scheduler.system_rollout import SystemRollout
-from fastplan.structs import Allocation, AllocMetric, Job, Node, TaskGroup
+from fastplan.structs import Allocation, AllocMetric, Evaluation, Job, Node, TaskGroup
 
 
 class SystemPlacing:
@@ -34,6 +34,7 @@ class SystemPlacing:
         self._ready = {node.id: node for node in nodes.ready}
         self._rollout = rollout
         self._counts = counts
+        self._waiting: dict[str, Evaluation] = {}
         self._preempts = context.config.preemption_enabled(job.type)
         self._stack = SystemStack(context)
         self._stack.set_job(job)
@@ -106,13 +107,19 @@ class SystemPlacing:
             merged = filtered[group.name] = _merged(filtered.get(group.name), metric)
             if self._counts.filtered(group.name) <= 0 and not kept[group.name]:
                 self.failed[group.name] = merged
+        for waiting in self._waiting.values():
+            waiting.failed_tg_allocs = dict(self.failed)
+            yield CreateEval(waiting)
 
     def _select(self, node: Node, group: TaskGroup, name: str) -> RankedNode | None:
         self._stack.set_nodes([node])
         return self._stack.select(group, SelectOptions(alloc_name=name, preempt=self._preempts))
 
     def _exhausted(self, node: Node, group: TaskGroup, metric: AllocMetric) -> Generator[Request, Any, None]:
-        """Note that a feasible node has no room; the first one of a group gets a blocked evaluation (4.11)."""
+        """Note that a feasible node has no room; the first one of a group gets a blocked evaluation (4.11).
+
+        As recorded, the same node gets another one for each group, of which the tracker keeps the last.
+        """
         self._counts.exhausted(group.name)
         known = self.failed.get(group.name)
         if known is not None:
@@ -124,7 +131,13 @@ class SystemPlacing:
         metric.node_pool = self._job.node_pool
         exhaust_resources(metric, group)
         self.failed[group.name] = metric
-        yield CreateEval(blocked(self._context.evaluation, self._setting, self._context.eligibility, self.failed, node_id=node.id))
+        if node.id in self._waiting:
+            return
+        waiting = blocked(self._context.evaluation, self._setting, self._context.eligibility, self.failed, node_id=node.id)
+        if self._setting.strict:
+            self._waiting[node.id] = waiting
+        else:
+            yield CreateEval(waiting)
 
     def _add(self, entry: Entry, group: TaskGroup, option: RankedNode) -> None:
         """Put a new allocation into the plan, and whom it evicts."""

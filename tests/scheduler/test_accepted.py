@@ -35,7 +35,7 @@ def random_group(rng: random.Random) -> dict[str, Any]:
     if rng.random() < 0.3:
         resources["Devices"] = [{"Name": "gpu", "Count": rng.randrange(1, 3)}]
     if rng.random() < 0.5:
-        ports = {"DynamicPorts": [{"Label": "http", "HostNetwork": "default"}]}
+        ports: dict[str, list[dict[str, Any]]] = {"DynamicPorts": [{"Label": "http", "HostNetwork": "default"}]}
         if rng.random() < 0.4:
             ports["ReservedPorts"] = [{"Label": "admin", "Value": rng.choice((80, 20001)), "HostNetwork": "default"}]
         group["Networks"] = [{"Mode": "host", **ports}]

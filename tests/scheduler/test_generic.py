@@ -385,6 +385,7 @@ def test_annotations_make_a_plan_of_nothing(rules: Rules) -> None:
     job = web(1)
     outcome = Outcome(job, nodes(1), allocs_of(job, [0]), rules=rules, annotate_plan=True)
     assert len(outcome.plans) == 1
-    annotations = outcome.plans[0].annotations
+    plan: Any = outcome.plans[0]
+    annotations = plan.annotations
     assert annotations is not None
     assert annotations.desired_tg_updates["web"].ignore == 1

@@ -345,7 +345,7 @@ def test_of_two_groups_that_match_alike_the_last_one(rules):
     instances = [{"ID": f"{name}0", "Healthy": True} for name in "ab"]
     devices = [{"Vendor": "nvidia", "Type": "gpu", "Name": name, "Instances": [instance]} for name, instance in zip("ab", instances, strict=True)]
     site = Site(job_of(task("main", Devices=[{"Name": "gpu", "Count": 1}])), [with_resources(ready_node("n1"), Devices=devices)], rules=rules)
-    chosen = []
+    chosen: list[str] = []
     for _ in devices:
         ranked = site.select()
         assert ranked is not None

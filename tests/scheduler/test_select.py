@@ -71,7 +71,8 @@ def test_limits_of_service_jobs(count, limit):
 
 def test_r13_the_first_of_equals_wins():
     options = [Option(0.1), Option(0.7), Option(0.7)]
-    assert best(cast("Any", options), lambda option: option.final_score) is options[1]
+    chosen: Any = best(cast("Any", options), lambda option: option.final_score)
+    assert chosen is options[1]
     assert best([], lambda option: option.final_score) is None
 
 

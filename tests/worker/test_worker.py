@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import deque
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -60,7 +62,7 @@ class Leader:
         self.clock = clock
         self.deal = deque(deal)
         self.log = []
-        self.answers = deque()
+        self.answers: deque[Any] = deque()
         self.asked_s = []
 
     async def dequeue(self, queues, timeout_s, version):
@@ -180,7 +182,7 @@ def test_row_92_any_answer_resets_the_back_off():
     site = Site([PlanError("down"), PlanError("down"), None, PlanError("down"), held()])
     site.run(a_second)
     starts = site.leader.asked_s
-    assert [round(later - sooner, 3) for sooner, later in zip(starts, starts[1:5], strict=False)] == [0.02, 0.04, 0.0, 0.02]
+    assert [round(later - sooner, 3) for sooner, later in pairwise(starts[:5])] == [0.02, 0.04, 0.0, 0.02]
 
 
 def test_row_93_the_state_is_waited_for():
@@ -256,7 +258,7 @@ def test_row_98_a_plan_carries_token_and_index():
 
 
 def test_row_99_no_leader_is_waited_out():
-    answers = []
+    answers: list[Any] = []
     site = Site([held()], asks(SubmitPlan(Plan(eval_id="e1")), answers=answers))
 
     async def story(site):
@@ -265,7 +267,7 @@ def test_row_99_no_leader_is_waited_out():
 
     site.run(story)
     times = [entry[3] for entry in site.leader.log if entry[0] == "plan"]
-    assert [round(later - sooner, 3) for sooner, later in zip(times, times[1:], strict=False)] == [0.5, 1.0]
+    assert [round(later - sooner, 3) for sooner, later in pairwise(times)] == [0.5, 1.0]
     assert len(answers) == 1
     assert answers[0].state is None
 
@@ -305,7 +307,7 @@ def test_row_101_a_refresh_that_never_comes():
 
 
 def test_row_102_the_first_index_stays_that_of_the_run():
-    answers = []
+    answers: list[Any] = []
     site = Site([held()], asks(SubmitPlan(Plan(eval_id="e1")), SubmitPlan(Plan(eval_id="e1")), answers=answers))
 
     async def story(site):

@@ -63,8 +63,8 @@ class SelectionMetrics:
     def finish(self) -> AllocMetric:
         """Return a copy of the counters with the scores of the best nodes, for an allocation or a failure."""
         copy = self.record.copy()
-        copy.score_meta_data = []
-        copy.score_meta_data += heapq.nlargest(SCORES_KEPT, self._scores.values(), key=lambda scores: scores.norm_score)
+        best: list[NodeScore] = heapq.nlargest(SCORES_KEPT, self._scores.values(), key=lambda scores: scores.norm_score)
+        copy.score_meta_data = [*best]
         return copy
 
 

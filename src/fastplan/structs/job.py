@@ -9,7 +9,6 @@ from msgspec import field
 from fastplan.structs.record import Amount, Record
 from fastplan.structs.resources import Affinity, Constraint, NetworkResource, Resources, Spread
 
-
 _MANY_GROUPS: Final = 64
 """Groups of a job from which on looking through all of them takes too long."""
 
@@ -211,7 +210,7 @@ class Job(Record):
     job_modify_index: int = 0
 
     # Where a group of that name was last found, for jobs with many groups: a list and the places in it.
-    _places: Any = None
+    _places: tuple[list[TaskGroup], dict[str, int]] | None = None
 
     def group(self, name: str) -> TaskGroup | None:
         """Return the first group called *name*, None without one (plan-apply 1.8)."""

@@ -80,3 +80,11 @@ def test_links_between_documents_lead_somewhere():
 
 def test_the_reference_is_up_to_date():
     assert REFERENCE.read_text() == reference(), "run `make reference`"
+
+
+def test_tests_that_documents_name_exist():
+    for path in DOCUMENTS:
+        for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)", path.read_text()):
+            source = PROJECT / file
+            assert source.exists(), f"{path.name}: {file}"
+            assert re.search(rf"^\s*(async )?def {name}\(", source.read_text(), re.MULTILINE), f"{path.name}: {file}::{name}"

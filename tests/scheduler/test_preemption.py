@@ -11,6 +11,7 @@ import pytest
 from fastplan.fit.demand import Totals
 from fastplan.fit.supply import supply_of
 from fastplan.scheduler.preempt_calls import preempt_for_device, preempt_for_network, preempt_for_task_group
+from fastplan.scheduler.preempt_devices import victims_for_device
 from fastplan.scheduler.preempt_network import victims_for_network
 from fastplan.scheduler.preemption import Preemptor, distance, net_priority, preemption_score
 from fastplan.structs import Allocation, NetworkResource, Node
@@ -187,19 +188,41 @@ def test_bandwidth_beyond_the_device_is_hopeless():
     assert preempt_for_network(node, allocs, {"MBits": 500}, HIGH, []) == ["a"]
 
 
+def device_node(**counts: int) -> Node:
+    """A node with so many instances of each kind: a0, a1 …"""
+    devices = [
+        {"Vendor": "nvidia", "Type": "gpu", "Name": kind, "Instances": [{"ID": f"{kind}{number}", "Healthy": True} for number in range(count)]}
+        for kind, count in counts.items()
+    ]
+    node = ready_node("n1").to_api()
+    return Node.from_api({**node, "NodeResources": {**node["NodeResources"], "Devices": devices}})
+
+
+def device_holder(node: Node, alloc_id: str, kind: str, numbers: list[int], priority: int) -> Allocation:
+    alloc = low_alloc(alloc_id, node, priority=priority)
+    held = {"Vendor": "nvidia", "Type": "gpu", "Name": kind, "DeviceIDs": [f"{kind}{number}" for number in numbers]}
+    alloc.allocated_resources = Allocation.from_api({"AllocatedResources": {"Tasks": {"web": {"Devices": [held]}}}}).allocated_resources
+    return alloc
+
+
+@pytest.mark.parametrize(("strict", "expected"), [(False, {"one", "two"}), (True, {"two"})])
+def test_free_instances_spare_holders_under_strict_rules_only(strict, expected):
+    node = device_node(a=4)
+    allocs = [device_holder(node, "one", "a", [0], 20), device_holder(node, "two", "a", [1, 2], 30)]
+    preemptor = Preemptor(namespace="default", job_id="high", priority=100, strict=strict)
+    victims = victims_for_device(preemptor, supply_of(canonical_node(node)), allocs, lambda kind: True, 3)
+    assert victims is not None
+    assert {alloc.id for alloc in victims} == expected
+
+
 def test_of_several_kinds_the_one_whose_victims_matter_least():
-    instances = [("a", [{"ID": "a0", "Healthy": True}, {"ID": "a1", "Healthy": True}]), ("b", [{"ID": "b0", "Healthy": True}, {"ID": "b1", "Healthy": True}])]
-    devices = [{"Vendor": "nvidia", "Type": "gpu", "Name": name, "Instances": found} for name, found in instances]
-    node = ready_node("n1")
-    node = Node.from_api({**node.to_api(), "NodeResources": {**node.to_api()["NodeResources"], "Devices": devices}})
-
-    def holder(alloc_id: str, kind: str, numbers: list[int], priority: int) -> Allocation:
-        alloc = low_alloc(alloc_id, node, priority=priority)
-        held = {"Vendor": "nvidia", "Type": "gpu", "Name": kind, "DeviceIDs": [f"{kind}{number}" for number in numbers]}
-        alloc.allocated_resources = Allocation.from_api({"AllocatedResources": {"Tasks": {"web": {"Devices": [held]}}}}).allocated_resources
-        return alloc
-
-    allocs = [holder("one", "a", [0], 20), holder("two", "a", [1], 20), holder("three", "b", [0], 20), holder("four", "b", [1], 30)]
+    node = device_node(a=2, b=2)
+    allocs = [
+        device_holder(node, "one", "a", [0], 20),
+        device_holder(node, "two", "a", [1], 20),
+        device_holder(node, "three", "b", [0], 20),
+        device_holder(node, "four", "b", [1], 30),
+    ]
     # Twenty twice counts once: 20 against 50.
     assert preempt_for_device(node, allocs, {"Name": "gpu", "Count": 2}, HIGH, []) == ["one", "two"]
     assert preempt_for_device(node, allocs, {"Name": "nvidia/gpu/b", "Count": 2}, HIGH, []) == ["three", "four"]

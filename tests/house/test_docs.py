@@ -88,3 +88,5 @@ def test_tests_that_documents_name_exist():
             source = PROJECT / file
             assert source.exists(), f"{path.name}: {file}"
             assert re.search(rf"^\s*(async )?def {name}\(", source.read_text(), re.MULTILINE), f"{path.name}: {file}::{name}"
+        for story in re.findall(r"`tests/scenarios/test_scenarios\.py::test_story\[([\w/]+)\]`", path.read_text()):
+            assert (PROJECT / f"tests/scenarios/{story}.txt").exists(), f"{path.name}: {story}"

@@ -117,6 +117,25 @@ def test_plans_that_are_always_refused_leave_somebody_to_try_again(rules: Rules)
     assert (waiting.triggered_by, waiting.status_description) == ("max-plan-attempts", "created due to placement conflicts")
 
 
+@pytest.mark.parametrize(("rules", "elsewhere"), [(Rules.NOMAD, False), (Rules.STRICT, True)])
+def test_a_node_that_refused_is_avoided_at_the_next_attempt(rules: Rules, elsewhere: bool) -> None:
+    # The fuller node is the better one for as long as nothing is known against it.
+    job = web(1)
+    cluster = [ready_node("n0", cpu_mhz=1000, memory_mib=600), ready_node("n1", cpu_mhz=9000, memory_mib=9000)]
+    outcome = Outcome(job, cluster, rules=rules, planner="reject_once")
+    first, second = ([node_id for node_id, allocs in plan.node_allocation.items() if allocs] for plan in outcome.plans)
+    assert first == ["n0"]
+    assert (second == ["n1"]) is elsewhere
+
+
+@pytest.mark.parametrize(("rules", "group"), [(Rules.NOMAD, "b"), (Rules.STRICT, "a")])
+def test_groups_are_placed_in_the_order_of_the_job(rules: Rules, group: str) -> None:
+    # As recorded, the ids of what they have count first. There is room for one more.
+    job = service_job("web", group_api("a", count=2, cpu_mhz=1000), group_api("b", count=2, cpu_mhz=1000), **JOB_INDEX)
+    held = [running_alloc("z", job, "n0", group="a", cpu_mhz=1000), running_alloc("y", job, "n0", group="b", cpu_mhz=1000)]
+    assert Outcome(job, nodes(1, cpu_mhz=3500), held, rules=rules).names == [f"web.{group}[1]"]
+
+
 @both
 def test_a_batch_job_gives_up_after_two_attempts(rules: Rules) -> None:
     outcome = Outcome(batch_job(), nodes(1), rules=rules, planner="reject_always")

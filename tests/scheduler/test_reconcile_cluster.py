@@ -98,6 +98,14 @@ def test_a_small_update_of_what_went_away(rules: Rules, entries: int) -> None:
     assert len(outcome.plans[-1].node_allocation["n0"]) == entries
 
 
+@pytest.mark.parametrize(("rules", "entries"), [(Rules.NOMAD, [("unknown", ""), ("running", "no placement")]), (Rules.STRICT, [("unknown", "no placement")])])
+def test_what_went_away_and_cannot_be_replaced_stays_unknown(rules: Rules, entries: list[tuple[str, str]]) -> None:
+    job = away(cpu_mhz=9000)
+    outcome = Outcome(job, cluster(), [running_alloc("a0", job, "n0", cpu_mhz=100)], rules=rules)
+    written = outcome.plans[-1].node_allocation["n0"] or ()
+    assert [(alloc.client_status, alloc.reschedule_tracker.last_reschedule if alloc.reschedule_tracker else "") for alloc in written] == entries
+
+
 # --- reconnects ------------------------------------------------------------------------------------------------------------
 
 
@@ -170,6 +178,15 @@ def test_a_replacement_that_failed_and_lost_is_not_wanted_twice(rules: Rules, pl
     outcome = Outcome(job, nodes(2), [back(job), replacement(job, **failed_fields(MINUTE_NS))], rules=rules)
     assert "new" in outcome.stopped
     assert len(outcome.placed) == placed
+
+
+@pytest.mark.parametrize(("rules", "written"), [(Rules.NOMAD, {"old"}), (Rules.STRICT, set())])
+def test_what_comes_back_and_is_too_much_is_only_stopped(rules: Rules, written: set[str]) -> None:
+    job = away(count=1)
+    held = [running_alloc("here", job, "n1"), running_alloc("old", job, "n0", index=1, **unknown_record(MINUTE_NS))]
+    outcome = Outcome(job, nodes(2), held, rules=rules)
+    assert outcome.stopped == {"old": NOT_NEEDED}
+    assert set(outcome.updated) == written
 
 
 # --- deployments -------------------------------------------------------------------------------------------------------------
@@ -264,6 +281,20 @@ def test_what_is_lost_while_canaries_are_tried_comes_back_in_its_old_version(rul
     (alloc,) = outcome.placed
     assert alloc.job is not None
     assert (alloc.previous_allocation, alloc.job.version, alloc.deployment_id) == ("a0", 0, "before")
+
+
+@pytest.mark.parametrize(("rules", "deployment_id"), [(Rules.NOMAD, "before"), (Rules.STRICT, "dep")])
+def test_what_is_placed_after_an_old_version_belongs_to_the_deployment(rules: Rules, deployment_id: str) -> None:
+    groups = [group_api(count=2, **CANARY), group_api("zoo", **UPDATE)]
+    job = service_job("web", *groups, **JOB_INDEX)
+    changed = newer(job, TaskGroups=[with_task(groups[0], Env={"A": "1"}), groups[1]])
+    canaries = [deployed("c0", changed, 0, True, canary=True), deployed("c1", changed, 1, True, canary=True)]
+    trying = deployment(changed, DesiredCanaries=2, PlacedCanaries=["c0", "c1"])
+    before = Deployment.from_api({**deployment(job, "successful").to_api(), "ID": "before", "CreateIndex": 300})
+    held = [running_alloc("a0", job, "n1", index=0), running_alloc("a1", job, "n0", index=1), *canaries]
+    gone = [ready_node("n0"), down(ready_node("n1"))]
+    outcome = Outcome(changed, gone, held, versions=[job], deployments=[before, trying], rules=rules, deployment_watcher=True)
+    assert {alloc.name: alloc.deployment_id for alloc in outcome.placed} == {"web.web[0]": "before", "web.zoo[0]": deployment_id}
 
 
 @both

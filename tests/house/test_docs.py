@@ -90,3 +90,9 @@ def test_tests_that_documents_name_exist():
             assert re.search(rf"^\s*(async )?def {name}\(", source.read_text(), re.MULTILINE), f"{path.name}: {file}::{name}"
         for story in re.findall(r"`tests/scenarios/test_scenarios\.py::test_story\[([\w/]+)\]`", path.read_text()):
             assert (PROJECT / f"tests/scenarios/{story}.txt").exists(), f"{path.name}: {story}"
+
+
+def test_every_row_of_the_rules_names_a_test():
+    rows = [line for line in (PROJECT / "docs/rules.md").read_text().splitlines() if line.startswith("| ") and not line.startswith(("| case", "| ---"))]
+    assert rows
+    assert [row for row in rows if "`tests/" not in row.rsplit("|", 2)[1]] == []

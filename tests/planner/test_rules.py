@@ -10,7 +10,6 @@ from fastplan.errors import PlanError
 from fastplan.planner import Rules, evaluate_plan
 from tests.fit.fixture_f import gpu, port
 from tests.planner.cases import F, G, alloc, node, on, plan, snapshot, verdict
-from tests.shared_data import PROJECT
 
 NOMAD, STRICT = Rules.NOMAD, Rules.STRICT
 CLOSED = {"SchedulingEligibility": "ineligible"}
@@ -184,14 +183,3 @@ def test_nodes_that_do_not_answer_are_not_overfilled() -> None:
         assert reasons(state, plan({F: [alloc(9000, id="old", client=client, **more)]})) == ("", "")
         assert reasons(state, plan({F: [alloc(9001, id="old", client=client, **more)]})) == ("", "cpu")
         assert reasons(state, plan({F: [alloc(id="new", client=client, **more)]})) == ("", "cpu")
-
-
-def test_every_row_of_the_document_names_a_test_that_exists() -> None:
-    text = (PROJECT / "docs" / "rules.md").read_text(encoding="utf-8")
-    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith(("| case", "| ---"))]
-    assert len(rows) >= 14
-    for row in rows:
-        place = row.rstrip(" |").rsplit("|", 1)[1].strip()
-        if place.startswith("`"):
-            path, _, name = place.strip("`").partition("::")
-            assert f"def {name}(" in (PROJECT / path).read_text(encoding="utf-8"), row

@@ -17,6 +17,7 @@ EXTENSIONS = {
     "fastplan.fit._scan": "ext/fit/_scan.pyx",
     "fastplan.planner._overlay": "ext/planner/_overlay.pyx",
     "fastplan.planner._verify": "ext/planner/_verify.pyx",
+    "fastplan.scheduler._ranking": "ext/scheduler/_ranking.pyx",
     "fastplan.state._alloc_export": "ext/state/_alloc_export.pyx",
     "fastplan.state._alloc_view": "ext/state/_alloc_view.pyx",
     "fastplan.state._allocs": "ext/state/_allocs.pyx",
@@ -34,7 +35,7 @@ setup(
                 [source],
                 depends=[source, *headers],
                 include_dirs=["ext/include"],
-                extra_compile_args=["-O3", "-g0", "-fno-strict-aliasing", "-Wno-sign-compare"],
+                extra_compile_args=["-O3", "-g0", "-fno-strict-aliasing", "-ffp-contract=off", "-Wno-sign-compare"],
             )
             for name, source in EXTENSIONS.items()
             if name in wanted

@@ -9,6 +9,7 @@ from typing import Any
 from fastplan.rules import Rules
 from fastplan.scheduler.cluster_nodes import job_nodes
 from fastplan.scheduler.context import Context
+from fastplan.scheduler.every_node import EveryNodeStack
 from fastplan.scheduler.rank import RankedNode
 from fastplan.scheduler.setting import Setting
 from fastplan.scheduler.stack import GenericStack, SelectOptions, SystemStack
@@ -33,7 +34,9 @@ class Site:
         eval_id: str = EVAL_ID,
         index: int = 1000,
         attempt: int = 0,
+        plain: bool = False,
     ) -> None:
+        """*plain*: under strict rules, too, look at one node after the other."""
         dump = {
             "nodes": [node.to_api() for node in nodes],
             "node_pools": list(pools),
@@ -50,9 +53,15 @@ class Site:
         self.setting = Setting(now_ns=lambda: 0, rules=rules, randomness=random.Random(7))
         self.context = Context(evaluation, self.job, self.state, self.setting, attempt=attempt)
         self.nodes = job_nodes(self.state, self.job).ready
-        self.stack = SystemStack(self.context) if job.type in ("system", "sysbatch") else GenericStack(self.context, batch=job.type == "batch")
+        self.stack = self._stack(plain)
         self.stack.set_job(self.job)
         self.stack.set_nodes(self.nodes)
+
+    def _stack(self, plain: bool) -> GenericStack | SystemStack:
+        if self.job.type in ("system", "sysbatch"):
+            return SystemStack(self.context)
+        kind = GenericStack if plain or not self.setting.strict else EveryNodeStack
+        return kind(self.context, batch=self.job.type == "batch")
 
     def select(self, group: str = "", **options: Any) -> RankedNode | None:
         """Select once for a group, the first one unless named."""

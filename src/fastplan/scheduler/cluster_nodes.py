@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+import numpy
+from numpy.typing import NDArray
 
 from fastplan.scheduler.alloc_facts import LOST
 from fastplan.scheduler.draft import PlanDraft
-from fastplan.scheduler.globs import matches_datacenter, node_in_pool
+from fastplan.scheduler.globs import is_in_pool, matches_datacenter, node_in_pool
+from fastplan.scheduler.node_columns import node_columns
 from fastplan.state.snapshot import StateReader
 from fastplan.structs import Allocation, Job, Node
+
+
+class ReadyNodes(list[Node]):
+    """Nodes, ascending by id, and `places`, int64 (n): where they stand in the columns of the state's nodes."""
+
+    places: NDArray[numpy.int64]
+
+    def __init__(self, records: Sequence[Node], places: NDArray[numpy.int64]) -> None:
+        super().__init__(records[place] for place in places.tolist())
+        self.places = places
 
 
 class JobNodes(NamedTuple):
@@ -27,11 +41,6 @@ class JobNodes(NamedTuple):
 NO_NODES = JobNodes([], set(), {})
 
 
-def is_ready(node: Node) -> bool:
-    """Return whether a node takes placements: ready, not draining, eligible (schedulers 2.6)."""
-    return node.status == "ready" and node.drain_strategy is None and not node.drain and node.scheduling_eligibility == "eligible"
-
-
 def in_scope(node: Node, job: Job, *, strict: bool = True) -> bool:
     """Return whether a node is in a datacenter and in the pool of a job. *strict*: how patterns are read, see `globs`."""
     return matches_datacenter(job.datacenters, node.datacenter, strict=strict) and node_in_pool(job.node_pool, node)
@@ -39,16 +48,17 @@ def in_scope(node: Node, job: Job, *, strict: bool = True) -> bool:
 
 def job_nodes(state: StateReader, job: Job, *, strict: bool = True) -> JobNodes:
     """Return the nodes of a job; the records are shared, not to be changed. *strict*: how patterns of datacenters are read, see `globs`."""
-    nodes = JobNodes([], set(), {})
-    for node in node_records(state):
-        if not node_in_pool(job.node_pool, node):
-            continue
-        if not is_ready(node):
-            nodes.not_ready.add(node.id)
-        elif matches_datacenter(job.datacenters, node.datacenter, strict=strict):
-            nodes.ready.append(node)
-            nodes.by_datacenter[node.datacenter] = nodes.by_datacenter.get(node.datacenter, 0) + 1
-    return nodes
+    columns = node_columns(state)
+    in_pool = numpy.array([is_in_pool(job.node_pool, name) for name in columns.pool_names], numpy.bool_)[columns.pools]
+    in_datacenter = numpy.array([matches_datacenter(job.datacenters, name, strict=strict) for name in columns.datacenter_names], numpy.bool_)
+    usable = numpy.flatnonzero(in_pool & columns.ready & in_datacenter[columns.datacenters])
+    counts = numpy.bincount(columns.datacenters[usable], minlength=len(columns.datacenter_names)).tolist()
+    records = columns.records
+    return JobNodes(
+        ready=ReadyNodes(records, usable),
+        not_ready={records[place].id for place in numpy.flatnonzero(in_pool & ~columns.ready).tolist()},
+        by_datacenter={name: count for name, count in zip(columns.datacenter_names, counts, strict=True) if count},
+    )
 
 
 def node_records(state: StateReader) -> Iterator[Node]:

@@ -26,6 +26,7 @@ class PlanDraft:
         "_now_ns",
         "_state",
         "_stored",
+        "changes",
         "all_at_once",
         "annotations",
         "copies",
@@ -49,6 +50,8 @@ class PlanDraft:
         self.node_allocation: Entries = {}
         self.node_preemptions: Entries = {}
         self.copies: list[Copies] = []
+        self.changes: list[str | Allocation | Copies] = []
+        """What has changed since the start: an allocation that was placed or updated, copies, or the id of a node where something else did."""
         self.deployment: Deployment | None = None
         self.deployment_updates: list[DeploymentUpdate] = []
         self.annotations: PlanAnnotations | None = None
@@ -69,21 +72,29 @@ class PlanDraft:
         if followup_eval_id:
             entry.followup_eval_id = followup_eval_id
         self.node_update.setdefault(alloc.node_id, []).append(entry)
+        self.changes.append(alloc.node_id)
         return entry
 
     def pop_stop(self, alloc: Allocation) -> None:
         """Take the last stop of a node back, if it is that of *alloc*."""
         entries = self.node_update.get(alloc.node_id)
         if entries and entries[-1].id == alloc.id:
-            entries.pop()
-            if not entries:
-                del self.node_update[alloc.node_id]
+            self.drop_stop(alloc.node_id, len(entries) - 1)
+
+    def drop_stop(self, node_id: str, place: int) -> None:
+        """Take the stop at a *place* in the list of a node back."""
+        entries = self.node_update[node_id]
+        del entries[place]
+        if not entries:
+            del self.node_update[node_id]
+        self.changes.append(node_id)
 
     def place(self, alloc: Allocation, job: Job | None = None) -> None:
         """Add a placement, or the new version of an allocation. *job*: another one than the plan's."""
         entry = alloc if alloc.job is job else copy.copy(alloc)
         entry.job = job
         self.node_allocation.setdefault(alloc.node_id, []).append(entry)
+        self.changes.append(entry)
 
     def mark_unknown(self, alloc: Allocation) -> None:
         """Say that nobody knows what an allocation does: its node is disconnected. *alloc* is changed already."""
@@ -105,20 +116,24 @@ class PlanDraft:
         # Only to look at: what gives way is told apart by its job's priority and migration limit.
         entry.job = alloc.job
         self.node_preemptions.setdefault(alloc.node_id, []).append(entry)
+        self.changes.append(alloc.node_id)
 
     def withdraw(self, alloc: Allocation, *, evictions: bool) -> None:
         """Take a placement back; with *evictions* also those in its favour."""
         _drop(self.node_allocation, alloc.node_id, lambda entry: entry.id == alloc.id)
         if evictions:
             _drop(self.node_preemptions, alloc.node_id, lambda entry: entry.preempted_by_allocation == alloc.id)
+        self.changes.append(alloc.node_id)
 
     def keep(self, alloc: Allocation) -> None:
         """Take all stops of an allocation back."""
         _drop(self.node_update, alloc.node_id, lambda entry: entry.id == alloc.id)
+        self.changes.append(alloc.node_id)
 
     def add_copies(self, copies: Copies) -> None:
         """Place many equal allocations."""
         self.copies.append(copies)
+        self.changes.append(copies)
 
     def is_noop(self) -> bool:
         """Return whether nothing changes: preemptions and annotations do not count."""

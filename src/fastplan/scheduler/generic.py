@@ -17,6 +17,7 @@ from fastplan.scheduler.evaluations import (
     refused_trigger,
     rolling_follow_up,
 )
+from fastplan.scheduler.every_node import EveryNodeStack
 from fastplan.scheduler.generic_placing import GenericPlacing
 from fastplan.scheduler.generic_update import GenericUpdate
 from fastplan.scheduler.reconciler.cluster import ClusterReconciler
@@ -197,7 +198,7 @@ class _Run:
         allocs = context.job_allocs()
         tainted = tainted_nodes(self._state, allocs)
         stop_on_dead_nodes(draft, allocs, tainted)
-        stack = GenericStack(context, batch=self._batch)
+        stack = (EveryNodeStack if self._setting.strict else GenericStack)(context, batch=self._batch)
         if job is not None and not job.stop:
             stack.set_job(job)
         reconciler = ClusterReconciler(

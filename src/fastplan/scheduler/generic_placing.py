@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastplan.scheduler.alloc_facts import UPDATING, index_of
-from fastplan.scheduler.cluster_nodes import is_ready, job_nodes
+from fastplan.scheduler.cluster_nodes import job_nodes
 from fastplan.scheduler.context import Context
 from fastplan.scheduler.metrics import exhaust_resources
+from fastplan.scheduler.node_columns import is_ready
 from fastplan.scheduler.rank import RankedNode
 from fastplan.scheduler.reconciler.results import Placement, Reconciliation
 from fastplan.scheduler.reconciler.rollout import ACTIVE
@@ -197,9 +198,7 @@ class GenericPlacing:
         entries = draft.node_update.get(previous.node_id, [])
         newest = next((place for place in reversed(range(len(entries))) if entries[place].id == previous.id), None)
         if newest is not None:
-            del entries[newest]
-            if not entries:
-                del draft.node_update[previous.node_id]
+            draft.drop_stop(previous.node_id, newest)
         written = draft.node_allocation.get(previous.node_id, [])
         for place, entry in enumerate(written if self._strict else ()):
             if entry.id == previous.id:

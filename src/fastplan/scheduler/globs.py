@@ -24,5 +24,10 @@ def matches_datacenter(globs: Iterable[str], datacenter: str, *, strict: bool = 
 
 
 def node_in_pool(pool: str, node: Node) -> bool:
-    """Return whether a node belongs to a job's pool; every node does to `all`, and to no name."""
-    return pool in ("", ALL_POOLS) or pool == (node.node_pool or DEFAULT_POOL)
+    """Return whether a node belongs to a job's pool."""
+    return is_in_pool(pool, node.node_pool)
+
+
+def is_in_pool(pool: str, node_pool: str) -> bool:
+    """Return whether nodes of a pool belong to a job's pool; all do to `all`, and to no name."""
+    return pool in ("", ALL_POOLS) or pool == (node_pool or DEFAULT_POOL)

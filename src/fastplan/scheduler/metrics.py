@@ -32,23 +32,31 @@ class SelectionMetrics:
         """Note that a node was looked at."""
         self.record.nodes_evaluated += 1
 
+    def evaluate_nodes(self, count: int) -> None:
+        """Note that so many nodes were looked at."""
+        self.record.nodes_evaluated += count
+
     def filter_node(self, node: Node | None, reason: str) -> None:
         """Note that a node is not feasible, and by which check."""
+        self.filter_nodes("" if node is None else node.node_class, reason, 1)
+
+    def filter_nodes(self, node_class: str, reason: str, count: int) -> None:
+        """Note that so many nodes of a class are not feasible, and by which check."""
         record = self.record
-        record.nodes_filtered += 1
-        if node is not None and node.node_class:
-            record.class_filtered[node.node_class] = record.class_filtered.get(node.node_class, 0) + 1
-        if reason:
-            record.constraint_filtered[reason] = record.constraint_filtered.get(reason, 0) + 1
+        record.nodes_filtered += count
+        _add(record.class_filtered, node_class, count)
+        _add(record.constraint_filtered, reason, count)
 
     def exhaust_node(self, node: Node | None, dimension: str) -> None:
         """Note that a feasible node has no room, and of what."""
+        self.exhaust_nodes("" if node is None else node.node_class, dimension, 1)
+
+    def exhaust_nodes(self, node_class: str, dimension: str, count: int) -> None:
+        """Note that so many feasible nodes of a class have no room, and of what."""
         record = self.record
-        record.nodes_exhausted += 1
-        if node is not None and node.node_class:
-            record.class_exhausted[node.node_class] = record.class_exhausted.get(node.node_class, 0) + 1
-        if dimension:
-            record.dimension_exhausted[dimension] = record.dimension_exhausted.get(dimension, 0) + 1
+        record.nodes_exhausted += count
+        _add(record.class_exhausted, node_class, count)
+        _add(record.dimension_exhausted, dimension, count)
 
     def score_node(self, node: Node, name: str, score: float) -> None:
         """Note a score of a node; `NORMALIZED` is the final one."""
@@ -83,3 +91,8 @@ def exhaust_resources(metric: AllocMetric, group: TaskGroup) -> None:
             sums = metric.resources_exhausted[task.name] = Resources()
         sums.cpu += cpu_mhz
         sums.memory_mb += memory_mib
+
+
+def _add(counts: dict[str, int], key: str, count: int) -> None:
+    if key:
+        counts[key] = counts.get(key, 0) + count

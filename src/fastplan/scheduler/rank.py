@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from fastplan.fit.portable_score import portable_score
 from fastplan.fit.score import BEST_SCORE, score_on_supply
 from fastplan.scheduler.affinity import affinities_of, affinity_score
 from fastplan.scheduler.metrics import NORMALIZED
@@ -75,17 +76,30 @@ class Ranker:
         """Return who chooses victims in this selection."""
         return self._fitter.preemptor()
 
+    @property
+    def spreads(self) -> SpreadScorer:
+        """Who scores the spread blocks of the group."""
+        return self._spread
+
     def rank(self, node: Node, penalty_node_ids: AbstractSet[str], preemptor: Preemptor | None) -> RankedNode | None:
         """Return the node with its scores; None if the allocation does not fit, after noting which dimension is exhausted."""
+        option = self.option(node, penalty_node_ids, preemptor)
+        if isinstance(option, RankedNode):
+            return option
+        self._context.metrics.exhaust_node(node, option)
+        return None
+
+    def option(self, node: Node, penalty_node_ids: AbstractSet[str], preemptor: Preemptor | None) -> RankedNode | str:
+        """Return the node with its scores, or the dimension that is exhausted."""
         metrics = self._context.metrics
         proposed = self._context.proposed_allocs(node.id)
         fit = self._fitter.fit(node, proposed, preemptor)
         if isinstance(fit, str):
-            metrics.exhaust_node(node, fit)
-            return None
+            return fit
         option = RankedNode(node, fit.resources, fit.victims)
         supply = self._fitter.facts(node).supply
-        self._append(option, FIT, score_on_supply(supply, fit.used, self._context.config.algorithm) / BEST_SCORE)
+        score = portable_score if self._context.setting.strict else score_on_supply
+        self._append(option, FIT, score(supply, fit.used, self._context.config.algorithm) / BEST_SCORE)
         if fit.device_score is not None:
             self._append(option, "devices", fit.device_score)
         if self._preferences:

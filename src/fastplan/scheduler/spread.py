@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 WORST: Final = -1.0
 """The score of a node without the attribute, or with a value that is not wanted."""
 
-_REST: Final = "*"
+REST: Final = "*"
 """The target that all values share that are not listed."""
 
 
@@ -35,7 +35,7 @@ def wish_of(spread: Spread, count: int) -> SpreadWish:
     for share in desired.values():
         total += share
     if 0 < total < count:
-        desired[_REST] = count - total
+        desired[REST] = count - total
     return SpreadWish(spread.attribute, spread.weight, desired)
 
 
@@ -88,6 +88,15 @@ class SpreadScorer:
         """Whether the group is to be spread over anything."""
         return bool(self._blocks)
 
+    @property
+    def blocks(self) -> list[tuple[SpreadWish, PropertySet, Mapping[str, int]]]:
+        """The blocks of the group: what is wished, where the values come from, and how many allocations each value has now."""
+        return self._blocks
+
+    def share(self, wish: SpreadWish) -> float:
+        """Return the weight of a block as a share of all weights."""
+        return wish.weight / self._total_weight if self._total_weight else 0.0
+
     def score(self, node: Node) -> float:
         """Return the sum of what each block says of a node; not bounded."""
         total = 0.0
@@ -102,13 +111,14 @@ class SpreadScorer:
         return total
 
     def _targeted(self, wish: SpreadWish, value: str, counts: Mapping[str, int]) -> float:
-        desired = wish.desired.get(value)
+        # Under strict rules a value that is called like the rest is one of the rest.
+        desired = None if self._strict and value == REST else wish.desired.get(value)
         used = counts.get(value, 0)
         if desired is None:
-            desired = wish.desired.get(_REST)
+            desired = wish.desired.get(REST)
             if desired is None:
                 return WORST
-            used = sum(count for other, count in counts.items() if other not in wish.desired)
+            used = sum(count for other, count in counts.items() if other not in wish.desired or (self._strict and other == REST))
         if desired == 0:
             return self._lowest_boost
         boost = self._boost(wish, desired, used)
@@ -117,14 +127,14 @@ class SpreadScorer:
         return boost
 
     def _boost(self, wish: SpreadWish, desired: float, used: int) -> float:
-        return (desired - (used + 1)) / desired * (wish.weight / self._total_weight)
+        return (desired - (used + 1)) / desired * self.share(wish)
 
     def _lowest_of_targets(self) -> float:
         """Return the lowest score of any listed value, whether a node with it comes by or not: it must not depend on the order of nodes."""
         lowest = WORST
         for wish, _, counts in self._blocks:
             for value, desired in wish.desired.items():
-                if desired and value != _REST:
+                if desired and value != REST:
                     lowest = min(lowest, self._boost(wish, desired, counts.get(value, 0)))
         return lowest
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fastplan.scheduler.feasible.chain import Feasibility
 from fastplan.scheduler.rank import RankedNode, Ranker
 from fastplan.scheduler.select import NodeSource, best, limited, option_limit, visiting_order
-from fastplan.scheduler.ties import on_grid, tie_key, tie_seed
+from fastplan.scheduler.ties import final_key, tie_key, tie_seed
 from fastplan.structs import Job, Node, TaskGroup
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class GenericStack(_Stack):
 
     def _strict_key(self, option: RankedNode) -> tuple[int, int]:
         row = self._context.state.node_row(option.node.id)
-        return on_grid(option.final_score), -tie_key(self._tie_seed, -1 if row is None else row)
+        return final_key(option.scores), -tie_key(self._tie_seed, -1 if row is None else row)
 
 
 class SystemStack(_Stack):

@@ -6,10 +6,14 @@ Workers that all prefer the node with the lowest id would propose the same node 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Final
 
 SCORE_GRID: Final = 2**30
-"""Final scores are compared as multiples of one by this: differences below it are noise of floating point."""
+"""Scores are compared as multiples of one by this: differences below it are noise of floating point."""
+
+PARTS: Final = 420
+"""A common multiple of 1 to 7: no option has more scores, so their mean is a whole number of parts."""
 
 _MASK: Final = 2**64 - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
@@ -32,5 +36,10 @@ def tie_key(seed: int, node_row: int) -> int:
 
 
 def on_grid(score: float) -> int:
-    """Return a final score on the grid on which scores are compared: rounded half to even."""
+    """Return a score on the grid on which scores are compared: rounded half to even."""
     return round(score * SCORE_GRID)
+
+
+def final_key(scores: Sequence[float]) -> int:
+    """Return by what options are compared: the mean of their scores on the grid, in whole parts. Greater is better."""
+    return sum(map(on_grid, scores)) * (PARTS // len(scores))

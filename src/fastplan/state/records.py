@@ -47,6 +47,10 @@ class RecordView(Generic[R]):
         """Put another form of the record in *row* in its place, for this view and all that share it: both must say the same."""
         self._chunks[row >> CHUNK_SHIFT][row & (CHUNK_ROWS - 1)] = record
 
+    def frozen_chunks(self) -> tuple[list[list[R | None]], int]:
+        """Return the chunks of records and the number of rows. No write changes them: it makes other ones."""
+        return self._chunks, self.length
+
     def items(self) -> Iterator[tuple[int, R]]:
         """Yield (row, record) of every row in use, ascending."""
         length = self.length
@@ -78,6 +82,9 @@ class RecordTable(RecordView[R]):
             self._own_chunks = set()
         self._own_directory = False
         return RecordView(self._chunks, self.length)
+
+    def frozen_chunks(self) -> tuple[list[list[R | None]], int]:
+        return self.view().frozen_chunks()
 
     def _writable(self, number: int) -> list[R | None]:
         if number in self._own_chunks:

@@ -113,6 +113,13 @@ class StateReader:
         """Return the canonical record of the node in a row without copying it: shared, not to be changed."""
         return self._node_records.get(row)
 
+    def node_chunks(self) -> tuple[list[list[Node | None]], int]:
+        """Return the records of all nodes in chunks by row, and the number of rows: shared, not to be changed.
+
+        The list and each chunk are the same objects as in another snapshot as long as nothing in them changed.
+        """
+        return self._node_records.frozen_chunks()
+
     def node_generation(self, row: int) -> int:
         """Return the generation of a row: how often it has been given to another node. Raises StateError beyond the last row."""
         return self.nodes_view.row(row)["generation"]

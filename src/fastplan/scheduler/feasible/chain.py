@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 from fastplan.errors import InvalidInput
 from fastplan.fit.demand import VolumeClaim, volume_claims
@@ -25,10 +25,13 @@ from fastplan.scheduler.feasible.checks import (
 from fastplan.scheduler.feasible.eligibility import Known
 from fastplan.scheduler.feasible.property_set import DistinctProperty
 from fastplan.scheduler.node_facts import FactsOfNodes
-from fastplan.structs import Allocation, Constraint, Job, Node, Port, RequestedDevice, TaskGroup, VolumeRequest
+from fastplan.scheduler.targets import is_unique
+from fastplan.structs import Affinity, Allocation, Constraint, Job, Node, Port, RequestedDevice, TaskGroup, VolumeRequest
 
 if TYPE_CHECKING:
     from fastplan.scheduler.context import Context
+
+_DEVICE_IDS: Final = "${device.ids}"
 
 
 class Feasibility:
@@ -106,10 +109,42 @@ class Feasibility:
 
     def check(self, node: Node) -> bool:
         """Return whether a node may be used; the reason why not goes to the metrics."""
-        problem = self._class_problem(node, computed_class(node)) or self._availability_problem(node) or self._distinct_problem(node)
+        problem = self.lasting_problem(node) or self.passing_problem(node)
         if problem is not None:
             self._context.metrics.filter_node(node, problem.reason)
         return problem is None
+
+    def lasting_problem(self, node: Node) -> Problem | None:
+        """Return why a node may not be used whatever the plan holds."""
+        return self._class_problem(node, computed_class(node)) or volume_problem(self._volumes, self._alloc_name, node)
+
+    def passing_problem(self, node: Node) -> Problem | None:
+        """Return why a node may not be used as the plan stands now; a plan that places more never heals it."""
+        return (self._claim_problem(node) if self._strict and self._volumes else None) or self._distinct_problem(node)
+
+    @property
+    def tells_nodes_apart(self) -> bool:
+        """Whether a lasting problem may differ between nodes of one kind (`node_columns`)."""
+        constraints: list[Constraint | Affinity] = [*self._job_constraints, *self._group_constraints]
+        for device in self._devices:
+            constraints += [each for each in (*device.constraints, *device.affinities) if each is not None]
+        targets = [target for each in constraints for target in (each.ltarget, each.rtarget)] + [port.host_network for port in self._ports]
+        return any(is_unique(target) or target == _DEVICE_IDS for target in targets)
+
+    @property
+    def names_volumes(self) -> bool:
+        """Whether each allocation has volumes of its own."""
+        return any(request.per_alloc for request in self._volumes)
+
+    @property
+    def has_passing_problems(self) -> bool:
+        """Whether some passing problem is possible other than a neighbour on the node."""
+        return bool(self._volumes or self._properties)
+
+    @property
+    def distinct_hosts(self) -> Literal["", "group", "job"]:
+        """Whether no two allocations of the group, or of the whole job, may share a node."""
+        return "job" if self._job_distinct_hosts else "group" if self._group_distinct_hosts else ""
 
     # --- checks that hold for a class (8.2) ---------------------------------------------------------------------------
 
@@ -153,10 +188,6 @@ class Feasibility:
         )
 
     # --- checks of each node ------------------------------------------------------------------------------------------
-
-    def _availability_problem(self, node: Node) -> Problem | None:
-        problem = volume_problem(self._volumes, self._alloc_name, node)
-        return self._claim_problem(node) if problem is None and self._strict and self._volumes else problem
 
     def _claim_problem(self, node: Node) -> Problem | None:
         """Return whether a volume that tolerates one claim would get another one: the applier would refuse that for ever (schedulers 8.5)."""

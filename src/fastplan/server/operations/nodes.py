@@ -9,7 +9,8 @@ from typing import Any, Final
 from fastplan import codec
 from fastplan.errors import InvalidInput, StateError
 from fastplan.scheduler.classes import computed_class
-from fastplan.scheduler.cluster_nodes import is_draining, is_ready
+from fastplan.scheduler.cluster_nodes import is_draining
+from fastplan.scheduler.node_columns import is_ready
 from fastplan.server.operations.evaluations import (
     NODE_DRAIN,
     RUN_TO_COMPLETION,

@@ -14,7 +14,7 @@ NOW_NS: Final = 1_800_000_000 * 10**9
 
 EVAL_ID: Final = "5e2f7d63-0c4f-4c43-9a5d-1f3f3d2b9e11"
 
-_NODE_STATES: Final = {
+_NODE_STATES: Final[dict[str, dict[str, Any]]] = {
     "ready": {"Status": "ready", "SchedulingEligibility": "eligible", "DrainStrategy": None},
     "down": {"Status": "down"},
     "disconnected": {"Status": "disconnected"},

@@ -138,8 +138,10 @@ class _Told:
             yield f"deployment {plan.deployment.status}: {groups}"
         for update in plan.deployment_updates:
             yield f"deployment {'that is new' if _MADE.fullmatch(update.deployment_id) else update.deployment_id} {update.status}: {update.status_description}"
-        if plan.annotations is not None:
-            for group, counts in sorted(plan.annotations.desired_tg_updates.items()):
+        # Only a plan that was asked for them has a place for them.
+        annotations = getattr(plan, "annotations", None)
+        if annotations is not None:
+            for group, counts in sorted(annotations.desired_tg_updates.items()):
                 yield f"annotated {group}: {_counted(counts.to_api())}"
 
     def _of_update(self, alloc: Allocation) -> str:

@@ -7,13 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.scenarios.applier_subject import ApplierSubject
 from tests.scenarios.blocked_subject import BlockedSubject
 from tests.scenarios.broker_subject import BrokerSubject
 from tests.scenarios.reconciler_subject import ReconcilerSubject
 from tests.scenarios.runner import Arguments, Subject, parse, run_file, seconds
 
 HERE = Path(__file__).parent
-SUBJECTS: dict[str, Callable[[], Subject]] = {"broker": BrokerSubject, "blocked": BlockedSubject, "reconciler": ReconcilerSubject}
+SUBJECTS: dict[str, Callable[[], Subject]] = {
+    "applier": ApplierSubject,
+    "blocked": BlockedSubject,
+    "broker": BrokerSubject,
+    "reconciler": ReconcilerSubject,
+}
 STORIES = sorted(HERE.glob("*/*.txt"))
 
 

@@ -480,7 +480,6 @@ cdef class Ranking:
         cdef Entry* top
         cdef int64_t key
         cdef uint64_t best_tie = 0
-        cdef double score
         if self.spreads is not None:
             self.spreads.score_all(self.place_scores)
         for i in range(self.heap_count):
@@ -490,16 +489,19 @@ cdef class Ranking:
             if not heap.size:
                 continue
             top = &heap.entries[0]
-            score = 0.0 if self.spreads is None else self.place_scores[i // TERMS_MAX]
-            if score != 0.0:
-                key = (top.total + llrint(score * GRID)) * (PARTS // (i % TERMS_MAX + 2))
-            else:
-                key = top.total * (PARTS // (i % TERMS_MAX + 1))
+            key = self._key(&self.candidates[top.index])
             if best < 0 or key > best_key[0] or (key == best_key[0] and top.tie < best_tie):
                 best = top.index
                 best_key[0] = key
                 best_tie = top.tie
         return best
+
+    cdef int64_t _key(self, const Candidate* candidate) noexcept nogil:
+        """The key of a candidate that fits; the spread scores are those of the last look."""
+        cdef double score = 0.0 if self.spreads is None else self.place_scores[candidate.place]
+        if score != 0.0:
+            return (candidate.total + llrint(score * GRID)) * (PARTS // (candidate.terms + 1))
+        return candidate.total * (PARTS // candidate.terms)
 
     cdef int _take(self, Py_ssize_t index) noexcept nogil:
         cdef Candidate* candidate = &self.candidates[index]
@@ -523,6 +525,30 @@ cdef class Ranking:
         cdef int64_t key = 0
         cdef Py_ssize_t index = self._best(&key)
         return None if index < 0 else (index, key, self.candidates[index].tie)
+
+    def top(self, Py_ssize_t count):
+        """Return up to *count* candidates that fit, the best ones first."""
+        cdef Py_ssize_t i, place
+        cdef int64_t key
+        cdef list found = []
+        cdef list keys = []
+        cdef Candidate* candidate
+        if self.spreads is not None:
+            self.spreads.score_all(self.place_scores)
+        for i in range(self.count):
+            candidate = &self.candidates[i]
+            if candidate.code != FITS:
+                continue
+            key = self._key(candidate)
+            if len(keys) == count and key < <int64_t> keys[count - 1][0]:
+                continue
+            place = len(keys)
+            while place and (key > <int64_t> keys[place - 1][0] or (key == <int64_t> keys[place - 1][0] and candidate.tie < <uint64_t> keys[place - 1][1])):
+                place -= 1
+            keys.insert(place, (key, candidate.tie))
+            found.insert(place, i)
+            del keys[count:], found[count:]
+        return found
 
     def place(self, uint32_t[::1] chosen not None):
         """Place as many as *chosen* (uint32) has room for, each on the best candidate of its turn; write their indexes and return how many there are."""

@@ -14,11 +14,11 @@ from fastplan.fit.results import UsedResources
 from fastplan.fit.score import score_on_supply
 from fastplan.fit.supply import supply_of
 from fastplan.rules import Rules
-from fastplan.scheduler.copies import Copies
 from fastplan.scheduler.every_node import EveryNodeStack
 from fastplan.scheduler.rank import RankedNode
 from fastplan.scheduler.stack import SelectOptions
 from fastplan.scheduler.ties import final_key
+from fastplan.state.copies import Copies
 from fastplan.state.resource_shapes import shape_of
 from fastplan.structs import Allocation, Job, Node, TaskGroup
 from fastplan.structs.canonical import canonical_node
@@ -186,12 +186,12 @@ def place_copies(site: Site, group: TaskGroup, count: int, penalties: frozenset[
     chosen = site.stack.select_copies(group, count, penalties)
     if chosen is None:
         return None
-    shape, claims = shape_of(chosen.resources)
+    shape, _ = shape_of(chosen.resources)
     placed = len(chosen.rows)
     ids = numpy.frombuffer(site.setting.randomness.randbytes(16 * placed), numpy.uint8).reshape(-1, 16)
-    copies = Copies(group.name, shape, ids, chosen.rows, numpy.arange(placed, dtype=numpy.int32), numpy.zeros((placed, len(claims)), numpy.uint64))
+    copies = Copies(group.name, shape, ids, chosen.rows, numpy.arange(placed, dtype=numpy.int32))
     site.context.draft.add_copies(copies)
-    chosen.note_placed(copies)
+    chosen.note_placed()
     return [site.state.node_id(row) or "" for row in chosen.rows.tolist()]
 
 

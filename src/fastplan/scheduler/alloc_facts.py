@@ -30,7 +30,12 @@ def alloc_name(job: str, group: str, index: int) -> str:
 
 def index_of(alloc: Allocation) -> int:
     """Return the index in an allocation's name, as the original reads it: by the lengths of job id and group; 0 where that is no number."""
-    text = alloc.name[len(alloc.job_id) + len(alloc.task_group) + 2 : -1]
+    return index_in(alloc.name, alloc.job_id, alloc.task_group)
+
+
+def index_in(name: str, job_id: str, group: str) -> int:
+    """Return the index in the name of an allocation of a job's group, as `index_of` does."""
+    text = name[len(job_id) + len(group) + 2 : -1]
     return int(text) if text.isascii() and text.isdigit() else 0
 
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable
 
 from fastplan.scheduler.alloc_facts import UNKNOWN, with_client_status
-from fastplan.scheduler.copies import Copies
+from fastplan.state.copies import Copies, plan_with_copies
 from fastplan.state.plans import AnyPlan, with_job_of
 from fastplan.state.snapshot import StateReader
 from fastplan.structs import Allocation, Deployment, DeploymentUpdate, Evaluation, Job, Plan, PlanAnnotations
@@ -164,21 +164,19 @@ class PlanDraft:
         for entries in self.node_allocation.values():
             yield from entries
         for copies in self.copies:
-            for row in sorted(set(copies.node_rows.tolist())):
-                yield from copies.records_on(row, self._state.node_id(row) or "", self.eval_id, self.job)
+            yield from copies.records(self._state, self.eval_id, self.job)
 
     def _placed(self, node_id: str) -> Iterable[Allocation]:
         yield from self.node_allocation.get(node_id, ())
-        if self.copies:
-            row = self._state.node_row(node_id)
-            for copies in self.copies:
-                yield from copies.records_on(row, node_id, self.eval_id, self.job)
+        row = self._state.node_row(node_id) if self.copies else None
+        for copies in self.copies if row is not None else ():
+            yield from copies.records(self._state, self.eval_id, self.job, row)
 
     # --- the plan -------------------------------------------------------------------------------------------------
 
     def to_plan(self) -> AnyPlan:
         """Return the finished plan. Token and snapshot index are filled in by whoever submits it."""
-        return Plan(
+        plan = Plan(
             eval_id=self.eval_id,
             priority=self.priority,
             all_at_once=self.all_at_once,
@@ -190,6 +188,7 @@ class PlanDraft:
             deployment_updates=self.deployment_updates,
             annotations=self.annotations,
         )
+        return plan_with_copies(plan, self.copies, self._state) if self.copies else plan
 
 
 def _drop(entries: Entries, node_id: str, is_gone: Callable[[Allocation], bool]) -> None:

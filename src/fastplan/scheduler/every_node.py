@@ -10,7 +10,6 @@ import numpy
 from numpy.typing import NDArray
 
 from fastplan.scheduler.cluster_nodes import ReadyNodes
-from fastplan.scheduler.copies import Copies
 from fastplan.scheduler.group_amounts import GroupAmounts
 from fastplan.scheduler.group_ask import GroupAsk
 from fastplan.scheduler.group_ranking import CandidateNodes, GroupRanking
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SelectedCopies:
-    """Where many equal allocations go: `rows` uint32, in the order in which they were chosen, and what each gets. `ranking` is told when they are placed."""
+    """Where many equal allocations go: `rows` uint32, in the order in which they were chosen, and what each gets."""
 
     rows: NDArray[numpy.uint32]
     resources: AllocatedResources
-    ranking: GroupRanking
+    _ranking: GroupRanking
 
-    def note_placed(self, copies: Copies) -> None:
-        """Say that they are in the plan."""
-        self.ranking.note_placed(copies)
+    def note_placed(self) -> None:
+        """Say that they, and nothing else since, have been put into the plan."""
+        self._ranking.note_placed()
 
 
 class EveryNodeStack(GenericStack):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from fastplan.scheduler.alloc_facts import UPDATING, index_of
-from fastplan.scheduler.cluster_nodes import job_nodes
+import numpy
+
+from fastplan.columns.ids import keys_of
+from fastplan.scheduler.alloc_facts import UPDATING, index_in
+from fastplan.scheduler.cluster_nodes import JobNodes, job_nodes
 from fastplan.scheduler.context import Context
+from fastplan.scheduler.every_node import EveryNodeStack, SelectedCopies
 from fastplan.scheduler.metrics import exhaust_resources
 from fastplan.scheduler.node_columns import is_ready
 from fastplan.scheduler.rank import RankedNode
@@ -16,7 +21,12 @@ from fastplan.scheduler.reconciler.results import Placement, Reconciliation
 from fastplan.scheduler.reconciler.rollout import ACTIVE
 from fastplan.scheduler.reschedule import NO_PLACEMENT, OK, tracker_after, with_note
 from fastplan.scheduler.stack import GenericStack, SelectOptions
+from fastplan.state.copies import Copies
+from fastplan.state.resource_shapes import shape_of
 from fastplan.structs import Allocation, AllocDeploymentStatus, AllocMetric, Deployment, DesiredUpdates, Job, Node, TaskGroup
+
+FEWEST_COPIES: Final = 2
+"""So many equal allocations are placed with one look at the nodes."""
 
 
 class GenericPlacing:
@@ -47,8 +57,64 @@ class GenericPlacing:
         assert job is not None
         self._nodes = job_nodes(self._context.state, job, strict=self._strict)
         self._stack.set_nodes(self._nodes.ready)
-        for placement in placements:
+        waiting = deque(placements)
+        while waiting:
+            run = self._equal_run(waiting)
+            if not self._place_copies(run, job):
+                for placement in run:
+                    self._place(placement, job)
+
+    # --- many copies ------------------------------------------------------------------------------------------------
+
+    def _equal_run(self, waiting: deque[Placement]) -> list[Placement]:
+        """Take the next placement, and those after it that nothing tells apart from it."""
+        run = [waiting.popleft()]
+        if self._strict and _is_plain(run[0]):
+            while waiting and waiting[0].group is run[0].group and _is_plain(waiting[0]):
+                run.append(waiting.popleft())
+        return run
+
+    def _place_copies(self, run: list[Placement], job: Job) -> bool:
+        """Place equal allocations with one look at the nodes; return False, with nothing done, where each needs one of its own."""
+        group, stack = run[0].group, self._stack
+        if len(run) < FEWEST_COPIES or not isinstance(stack, EveryNodeStack) or group.name in self._failed:
+            return False
+        context = self._context
+        selected = stack.select_copies(group, len(run), frozenset(context.refused_node_ids))
+        if selected is None:
+            return False
+        placed = run[: len(selected.rows)]
+        self._deployment_id = self._current_deployment_id()
+        if self._deployment_id or context.evaluation.annotate_plan:
+            self._add_records(placed, job, selected)
+        elif placed:
+            shape, _ = shape_of(selected.resources)
+            indexes = [index_in(self._new_name(placement, job), job.id, group.name) for placement in placed]
+            alloc_ids = keys_of([context.setting.new_id() for _ in placed])
+            context.draft.add_copies(Copies(group.name, shape, alloc_ids, selected.rows, numpy.array(indexes, numpy.int32)))
+        selected.note_placed()
+        for placement in run[len(placed) :]:
             self._place(placement, job)
+        return True
+
+    def _add_records(self, placements: Sequence[Placement], job: Job, selected: SelectedCopies) -> None:
+        """Place allocations that carry what columns do not hold."""
+        state = self._context.state
+        metric = self._finished_metric(self._nodes, job)
+        for placement, row in zip(placements, selected.rows.tolist(), strict=True):
+            node = state.node_record(row)
+            assert node is not None
+            option = RankedNode(node, selected.resources)
+            self._add(placement, placement.group, option, metric, None)
+
+    def _finished_metric(self, nodes: JobNodes, job: Job) -> AllocMetric:
+        metric = self._context.metrics.finish()
+        metric.nodes_available = dict(nodes.by_datacenter)
+        metric.nodes_in_pool = len(nodes.ready)
+        metric.node_pool = job.node_pool
+        return metric
+
+    # --- one after the other ----------------------------------------------------------------------------------------
 
     def _place(self, placement: Placement, job: Job) -> None:
         group, nodes = placement.group, self._nodes
@@ -75,10 +141,7 @@ class GenericPlacing:
         if placement.replaced is not None:
             draft.stop(placement.replaced, UPDATING)
         option = self._select(placement, group, job)
-        metric = self._context.metrics.finish()
-        metric.nodes_available = dict(nodes.by_datacenter)
-        metric.nodes_in_pool = len(nodes.ready)
-        metric.node_pool = job.node_pool
+        metric = self._finished_metric(nodes, job)
         if group is not placement.group:
             self._stack.set_job(job)
             self._stack.set_nodes(self._nodes.ready)
@@ -139,10 +202,7 @@ class GenericPlacing:
         context, previous = self._context, placement.previous
         job = context.job
         assert job is not None
-        names = self._reconciled.names.get(placement.group.name)
-        name = placement.name
-        if names is not None:
-            name = names.exchanged(name, index_of(Allocation(name=name, job_id=job.id, task_group=placement.group.name)))
+        name = self._new_name(placement, job)
         alloc = Allocation(
             id=context.setting.new_id(),
             namespace=job.namespace,
@@ -167,6 +227,12 @@ class GenericPlacing:
             alloc.deployment_status = AllocDeploymentStatus(canary=True)
         self._preempt(alloc, option, group)
         context.draft.place(alloc, old_job if old_job is not None and group is not placement.group else None)
+
+    def _new_name(self, placement: Placement, job: Job) -> str:
+        names = self._reconciled.names.get(placement.group.name)
+        if names is None:
+            return placement.name
+        return names.exchanged(placement.name, index_in(placement.name, job.id, placement.group.name))
 
     def _preempt(self, alloc: Allocation, option: RankedNode, group: TaskGroup) -> None:
         for victim in option.preempted:
@@ -206,6 +272,11 @@ class GenericPlacing:
                 written[place] = with_note(entry, NO_PLACEMENT, copy.copy)
                 return
         draft.place(with_note(previous, NO_PLACEMENT, copy.copy))
+
+
+def _is_plain(placement: Placement) -> bool:
+    """Return whether nothing tells a placement apart from others of its group."""
+    return placement.previous is None and placement.replaced is None and not (placement.canary or placement.downgrade or placement.reschedule)
 
 
 def _without_job(alloc: Allocation) -> Allocation:

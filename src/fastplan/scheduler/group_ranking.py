@@ -17,18 +17,18 @@ from fastplan.errors import Reason
 from fastplan.scheduler._ranking import Ranking, regular_rows, tie_keys
 from fastplan.scheduler.affinity import affinities_of, affinity_score
 from fastplan.scheduler.context import Context
-from fastplan.scheduler.copies import Copies
 from fastplan.scheduler.feasible.chain import Feasibility
 from fastplan.scheduler.feasible.checks import DISTINCT_HOSTS
 from fastplan.scheduler.feasible.sets import NodeKinds
 from fastplan.scheduler.group_amounts import GroupAmounts
-from fastplan.scheduler.metrics import NORMALIZED
+from fastplan.scheduler.metrics import NORMALIZED, SCORES_KEPT
 from fastplan.scheduler.node_changes import CopiesOnNodes, NodeChanges
 from fastplan.scheduler.rank import FIT, RankedNode, Ranker, mean
 from fastplan.scheduler.resources import INVALID_NODE
 from fastplan.scheduler.spread_columns import SpreadColumns
 from fastplan.scheduler.targets import is_unique
 from fastplan.scheduler.ties import final_key, on_grid
+from fastplan.state.copies import Copies
 from fastplan.structs import AllocatedResources, Allocation, Job, Node, TaskGroup
 
 USABLE: Final = 1
@@ -71,7 +71,6 @@ class GroupRanking:
         self._ranker = ranker
         self._seen_changes = 0
         self._penalised: set[int] = set()
-        self._own: list[Copies] = []
         self._changes = NodeChanges(context, job, group.name)
         self._affinities = affinities_of(job, group)
         feasible = candidates.kinds.feasible(feasibility)
@@ -144,7 +143,8 @@ class GroupRanking:
             self._refused = {}
         for change in news:
             if isinstance(change, Copies):
-                self._see_copies(change)
+                for index in self._copies.add(change):
+                    self._update(index)
             else:
                 nodes[change if isinstance(change, str) else change.node_id] = None
         self._refresh(nodes)
@@ -153,19 +153,13 @@ class GroupRanking:
             if not self._spreads.recount(self._ranker.spreads):
                 self._rank()
 
-    def _see_copies(self, copies: Copies) -> None:
-        own = any(copies is each for each in self._own)
-        for index in self._copies.add(copies):
-            if not own:
-                self._update(index)
-
     def _counted(self, news: Iterable[object]) -> bool:
         """Count new allocations of the group; False if there is more to it."""
         assert self._spreads is not None
         counted: list[int] = []
         for change in news:
             if isinstance(change, Copies):
-                if change.group == self._group.name and not any(change is each for each in self._own):
+                if change.group == self._group.name:
                     return False
             elif not isinstance(change, Allocation):
                 # A node on which something was stopped, or is not stopped any more: perhaps of this group.
@@ -266,9 +260,13 @@ class GroupRanking:
         return None
 
     def _option(self, index: int) -> RankedNode:
-        node = self._node_of(index)
         resources = self._amounts.resources
         assert resources is not None
+        _, counting = self._scores(index)
+        return RankedNode(self._node_of(index), resources.copy(), [], counting, mean(counting))
+
+    def _scores(self, index: int) -> tuple[dict[str, float], list[float]]:
+        """Return the scores of a candidate by name, and those that count in their order."""
         fit, anti_affinity, penalty, spread = self._kernel.scores(index)
         scores = {FIT: fit, "job-anti-affinity": anti_affinity, "node-reschedule-penalty": penalty, "node-affinity": 0.0, "allocation-spread": spread}
         counting = [fit, *(score for score in (anti_affinity, penalty) if score)]
@@ -277,17 +275,19 @@ class GroupRanking:
             counting.append(scores["node-affinity"])
         if spread:
             counting.append(spread)
-        option = RankedNode(node, resources.copy(), [], counting, mean(counting))
-        for name, score in scores.items():
-            self._context.metrics.score_node(node, name, score)
-        self._context.metrics.score_node(node, NORMALIZED, option.final_score)
-        return option
+        return scores, counting
 
     # --- counters -----------------------------------------------------------------------------------------------------
 
     def _note_counters(self) -> None:
-        """Count every node once: what was filtered, and what is exhausted."""
+        """Count every node once: what was filtered, and what is exhausted; and note the best scores."""
         metrics = self._context.metrics
+        for index in self._kernel.top(SCORES_KEPT):
+            node = self._node_of(index)
+            scores, counting = self._scores(index)
+            for name, score in scores.items():
+                metrics.score_node(node, name, score)
+            metrics.score_node(node, NORMALIZED, mean(counting))
         metrics.evaluate_nodes(len(self._candidates.nodes))
         for (reason, node_class), count in self._filtered.items():
             metrics.filter_nodes(node_class, reason, count)
@@ -315,7 +315,7 @@ class GroupRanking:
         return None if self._confirms or self._plain else self._amounts.resources
 
     def select_copies(self, count: int, penalty_node_ids: frozenset[str]) -> NDArray[numpy.uint32]:
-        """Return the node rows, uint32, of up to *count* more allocations, in the order in which they were chosen. They are to be put into the plan."""
+        """Return the node rows, uint32, of up to *count* more allocations, as they were chosen. Put them into the plan, then call `note_placed`."""
         self._see_changes()
         self._penalise(penalty_node_ids)
         chosen = numpy.empty(count, numpy.uint32)
@@ -323,6 +323,10 @@ class GroupRanking:
         rows: NDArray[numpy.uint32] = self._rows[chosen[:placed]]
         return rows
 
-    def note_placed(self, copies: Copies) -> None:
-        """Say that what `select_copies` returned is in the plan."""
-        self._own.append(copies)
+    def note_placed(self) -> None:
+        """Say that what `select_copies` returned, and nothing else since, is in the plan."""
+        changes = self._context.draft.changes
+        for change in changes[self._seen_changes :]:
+            if isinstance(change, Copies):
+                self._copies.add(change)
+        self._seen_changes = len(changes)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastplan.errors import InvalidInput
 from fastplan.fit.demand import totals_of
 from fastplan.scheduler.context import Context
-from fastplan.scheduler.copies import Copies
+from fastplan.state.copies import Copies
 from fastplan.structs import Allocation, Job
 from fastplan.structs.canonical import canonical_alloc
 

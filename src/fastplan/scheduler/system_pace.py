@@ -20,7 +20,8 @@ class SystemPace:
     """Admits destructive updates group by group, in order, while the group's limit lasts.
 
     A slot that has lost an extra which would have needed a destructive update has used up one unit already, and its keeper needs no other; such slots come
-    first. Canaries are not charged; those that no deployment counts are under strict rules.
+    first. Canaries are not charged; those that no deployment counts are under strict rules. What has ended already is: it takes nothing down, so it is not
+    charged under strict rules.
     """
 
     def __init__(self, job: Job, found: SystemReconciliation, destructive: list[Entry], rollout: SystemRollout, *, strict: bool) -> None:
@@ -37,7 +38,8 @@ class SystemPace:
         for entry in destructive:
             group = entry.group
             assert group is not None
-            if entry.slot in granted:
+            over = strict and entry.alloc is not None and entry.alloc.is_terminal
+            if entry.slot in granted or over:
                 self.admitted.append(entry)
             elif limits.get(group.name, 0) > 0:
                 self.admitted.append(entry)

@@ -100,6 +100,9 @@ class SystemPlacing:
                 self._add(entry, group, option)
                 continue
             self._rollout.note_failure(entry)
+            if self._setting.strict and entry.alloc is not None and entry.alloc.is_terminal:
+                # It has ended, so there is nothing to be stopped again unless it is replaced.
+                self._context.draft.keep(entry.alloc)
             metric = self._context.metrics.finish()
             if not metric.nodes_filtered:
                 yield from self._exhausted(node, group, metric)

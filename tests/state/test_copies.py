@@ -65,7 +65,8 @@ def test_records_and_columns_say_the_same():
         columns, expected = joined.columns, PlanColumns.of(listed, state)
         for name in (
             "node_ids", "node_rows", "node_generations", "in_scope", "place_offsets", "alloc_ids", "name_index", "client_status", "place_flags",
-            "claim_offsets", "claims", "stop_offsets", "stop_ids", "stop_note_index", "stop_notes", "preempt_offsets", "preempt_ids", "preempted_by", "repeats_ids",
+            "claim_offsets", "claims", "stop_offsets", "stop_ids", "stop_note_index", "stop_notes", "preempt_offsets", "preempt_ids",
+            "preempted_by", "repeats_ids",
         ):  # fmt: skip
             assert numpy.array_equal(getattr(columns, name), getattr(expected, name)), (seed, name)
         groups = [[each.groups[number] for number in each.group_index] for each in (columns, expected)]

@@ -12,6 +12,7 @@ from tests.scenarios.blocked_subject import BlockedSubject
 from tests.scenarios.broker_subject import BrokerSubject
 from tests.scenarios.reconciler_subject import ReconcilerSubject
 from tests.scenarios.runner import Arguments, Subject, parse, run_file, seconds
+from tests.scenarios.worker_subject import WorkerSubject
 
 HERE = Path(__file__).parent
 SUBJECTS: dict[str, Callable[[], Subject]] = {
@@ -19,6 +20,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "blocked": BlockedSubject,
     "broker": BrokerSubject,
     "reconciler": ReconcilerSubject,
+    "worker": WorkerSubject,
 }
 STORIES = sorted(HERE.glob("*/*.txt"))
 

@@ -16,6 +16,7 @@ PROMISED = {
     "log": {"entries_per_s", "of_raw"},
     "state": {"commit_ns", "snapshot_us", "bytes_per_alloc"},
     "broker": {"evals_per_s", "of_heapq"},
+    "placement": {"placements_per_s", "ratio_reference", "spread_placements_per_s", "identical_placements_per_s"},
     "scaling": {"slope_verify", "slope_commit"},
 }
 

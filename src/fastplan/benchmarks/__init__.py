@@ -25,6 +25,7 @@ QUESTIONS = {
     "log": "fastplan.benchmarks.log",
     "state": "fastplan.benchmarks.state",
     "broker": "fastplan.benchmarks.broker",
+    "placement": "fastplan.benchmarks.placement",
     "scaling": "fastplan.benchmarks.scaling",
 }
 """Name → module, in the order in which they are asked."""

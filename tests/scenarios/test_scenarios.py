@@ -10,6 +10,7 @@ import pytest
 from tests.scenarios.applier_subject import ApplierSubject
 from tests.scenarios.blocked_subject import BlockedSubject
 from tests.scenarios.broker_subject import BrokerSubject
+from tests.scenarios.leader_subject import LeaderSubject
 from tests.scenarios.reconciler_subject import ReconcilerSubject
 from tests.scenarios.runner import Arguments, Subject, parse, run_file, seconds
 from tests.scenarios.worker_subject import WorkerSubject
@@ -19,6 +20,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "applier": ApplierSubject,
     "blocked": BlockedSubject,
     "broker": BrokerSubject,
+    "leader": LeaderSubject,
     "reconciler": ReconcilerSubject,
     "worker": WorkerSubject,
 }

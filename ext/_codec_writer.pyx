@@ -474,19 +474,33 @@ cdef uint64_t fold_bytes(uint64_t hash, const char* data, size_t size) noexcept 
     return hash
 
 
+cdef int run_words(uint64_t* words, str eval_id, str token) except -1:
+    """Write the two words that stand for an evaluation and the token of one of its runs."""
+    cdef Py_ssize_t size, token_size
+    cdef const char* text = PyUnicode_AsUTF8AndSize(eval_id, &size)
+    cdef const char* token_text = PyUnicode_AsUTF8AndSize(token, &token_size)
+    words[0] = fold_bytes(fold_bytes(1, text, size), token_text, token_size)
+    words[1] = fold_bytes(fold_bytes(2, token_text, token_size), text, size)
+    return 0
+
+
+def numbered_key(str eval_id not None, str token not None, int64_t number):
+    """Return the key of a plan, 24 bytes: 16 that stand for evaluation and token, 8 for the plan's *number* in this run."""
+    cdef uint64_t words[3]
+    run_words(words, eval_id, token)
+    words[2] = fold(4, <uint64_t> number)
+    return PyBytes_FromStringAndSize(<const char*> words, sizeof(words))
+
+
 def plan_key(columns, str eval_id not None, str token not None, uint64_t snapshot_index):
-    """Return the key of a plan, 24 bytes: 16 that stand for evaluation and token, 8 for the plan among those of this run.
+    """Return the key of a plan without number, 24 bytes: 16 that stand for evaluation and token, 8 for the plan among those of this run.
 
     The latter come from the index that the plan was made at and the ids that it concerns.
     """
     cdef uint64_t words[3]
     cdef Columns arrays
-    cdef Py_ssize_t size, token_size
-    cdef const char* text = PyUnicode_AsUTF8AndSize(eval_id, &size)
-    cdef const char* token_text = PyUnicode_AsUTF8AndSize(token, &token_size)
     cdef Py_buffer* view
-    words[0] = fold_bytes(fold_bytes(1, text, size), token_text, token_size)
-    words[1] = fold_bytes(fold_bytes(2, token_text, token_size), text, size)
+    run_words(words, eval_id, token)
     words[2] = fold(3, snapshot_index)
     arrays.count = 0
     try:

@@ -402,5 +402,8 @@ def test_keys_of_plans() -> None:
     keys = [key(plan) for plan in plans]
     keys += [key(eval_id="e2"), key(token="t2"), key(index=6), key(eval_id="e1t", token="1"), key(eval_id="", token="e1t1"), key(eval_id="t1", token="e1")]
     assert len(set(keys)) == len(keys)
-    assert {len(each) for each in keys} == {24}
+    numbered = [codec.numbered_key(*parts) for parts in (("e1", "t1", 1), ("e1", "t1", 2), ("e1", "t2", 1), ("e2", "t1", 1), ("e1t", "1", 1), ("t1", "e1", 1))]
+    assert len({*keys, *numbered}) == len(keys) + len(numbered)
+    assert codec.numbered_key("e1", "t1", 2) == numbered[1]
+    assert {len(each) for each in keys + numbered} == {24}
     assert key() == keys[len(plans) - 1]

@@ -19,7 +19,7 @@ import msgspec
 from fastplan._codec import VERSION, PlanEntry, gather
 from fastplan._codec import decode as _decode
 from fastplan._codec_writer import encode_command as _encode_command
-from fastplan._codec_writer import encode_plan, plan_key
+from fastplan._codec_writer import encode_plan, numbered_key, plan_key
 from fastplan.errors import CodecError
 from fastplan.state.resource_shapes import ResourceShape
 
@@ -63,6 +63,7 @@ __all__ = [
     "encode_plan",
     "encode_shape",
     "gather",
+    "numbered_key",
     "plan_key",
 ]
 

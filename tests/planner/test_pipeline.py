@@ -489,6 +489,40 @@ def test_a_plan_sent_again_is_applied_once() -> None:
     site.run(run())
 
 
+def test_the_number_of_a_plan_tells_which_it_is() -> None:
+    site = Site()
+
+    async def run() -> None:
+        await site.command(codec.UpsertEvals([{"ID": "e1"}]))
+        place = {"F": [alloc("a")]}
+        (first,) = await answers(site.send(place, EvalID="e1", EvalToken="t", Number=1))
+        length = len(site.log.committed)
+        # The same plan, made anew from what was received: whatever else it says, it was applied already.
+        (again,) = await answers(site.send({"F": [alloc("b", 1)]}, EvalID="e1", EvalToken="t", Number=1, SnapshotIndex=1))
+        assert (again.alloc_index, len(site.log.committed)) == (first.alloc_index, length)
+        # The next plan of the run, with equal contents, and the first one of the next run.
+        (second,) = await answers(site.send(place, EvalID="e1", EvalToken="t", Number=2))
+        (other,) = await answers(site.send(place, EvalID="e1", EvalToken="u", Number=1))
+        assert first.alloc_index < second.alloc_index < other.alloc_index
+        assert [each.id for each in site.store.allocs()] == ["a"]
+
+    site.run(run())
+
+
+def test_a_numbered_plan_that_only_changes_a_deployment_is_applied_once() -> None:
+    site = Site()
+
+    async def run() -> None:
+        await site.command(codec.UpsertEvals([{"ID": "e1"}]))
+        plan = {"EvalID": "e1", "EvalToken": "t", "Number": 1, "Deployment": {"ID": "d", "JobID": "web", "Namespace": "default", "Status": "running"}}
+        (first,) = await answers(site.send(**plan))
+        length = len(site.log.committed)
+        (again,) = await answers(site.send(**plan))
+        assert (again.alloc_index, len(site.log.committed)) == (first.alloc_index, length)
+
+    site.run(run())
+
+
 def test_a_plan_sent_again_while_it_is_in_flight() -> None:
     for depth in (1, 2):
         site = Site(depth=depth, delay_s=lambda: 5.0)

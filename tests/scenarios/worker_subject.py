@@ -91,7 +91,7 @@ class _Leader:
         self._say(f"nack {eval_id} {token}")
 
     async def submit_plan(self, plan: Any) -> Any:
-        self._say(f"plan {plan.eval_token} made on {plan.snapshot_index}")
+        self._say(f"plan {plan.number} of {plan.eval_token} made on {plan.snapshot_index}")
         answer = self.answers.popleft() if self.answers else _Result(0)
         if isinstance(answer, FastplanError):
             raise answer

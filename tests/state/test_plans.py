@@ -117,6 +117,7 @@ def test_a_builder_writes_what_a_record_says() -> None:
     builder.stop(first, stored, "no longer needed", "lost", "e2")
     builder.preempt(third, snapshot.allocs_by_node(snapshot.node_ids()[2])[0].id, "given")
     plan = builder.build()
+    plan.number = 3
     columns = plan.columns
     assert columns.node_ids == snapshot.node_ids()
     assert columns.node_rows.tolist() == [first, second, third]
@@ -132,7 +133,7 @@ def test_a_builder_writes_what_a_record_says() -> None:
     assert api["NodeUpdate"] == {
         columns.node_ids[0]: [{"ID": stored, "DesiredStatus": "stop", "DesiredDescription": "no longer needed", "ClientStatus": "lost", "FollowupEvalID": "e2"}]
     }
-    assert (api["EvalID"], api["EvalToken"], api["Priority"], api["SnapshotIndex"]) == ("e1", "t1", 50, 9)
+    assert (api["EvalID"], api["EvalToken"], api["Priority"], api["SnapshotIndex"], api["Number"]) == ("e1", "t1", 50, 9, 3)
     # Read back as a record it is the same plan, down to the columns.
     twin = Plan.from_api(api)
     assert not twin.is_noop()

@@ -92,11 +92,14 @@ class EntryMaker:
     def key(self, plan: AnyPlan) -> bytes:
         """Return the key of a plan: the same when the same plan is sent again, another one for every other plan.
 
-        Evaluation and token name the run; what the plan concerns and the index it was made at stand for its number in the run. Empty for a plan without
-        evaluation, and for one that only changes a deployment: writing that twice does no harm.
+        Evaluation, token and the plan's number in the run (replication.md 1.2). For a plan that nobody has numbered, what it concerns and the index it
+        was made at stand for the number. Empty for a plan without evaluation, and for one without number that only changes a deployment: writing that
+        twice does no harm.
         """
         if not plan.eval_id or not _is_unicode(plan.eval_id) or not _is_unicode(plan.eval_token):
             return b""
+        if plan.number:
+            return codec.numbered_key(plan.eval_id, plan.eval_token, plan.number)
         try:
             columns = PlanColumns.from_plan(plan, self._store())
         except InvalidInput:

@@ -73,6 +73,7 @@ def plan_with_copies(plan: Plan, copies: Sequence[Copies], state: StateReader) -
         snapshot_index=plan.snapshot_index,
     )
     joined.job_info = plan.job_info
+    joined.number = plan.number
     joined.deployment = plan.deployment
     joined.deployment_updates = plan.deployment_updates
     joined._columns = _joined(PlanColumns.of(plan, state), copies, state)

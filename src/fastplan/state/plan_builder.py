@@ -234,6 +234,7 @@ class ColumnarPlan:
         "eval_token",
         "job",
         "job_info",
+        "number",
         "priority",
         "snapshot_index",
     )
@@ -251,6 +252,7 @@ class ColumnarPlan:
         self.priority = priority
         self.all_at_once = all_at_once
         self.snapshot_index = snapshot_index
+        self.number = 0
         self.deployment: Deployment | None = None
         self.deployment_updates: list[DeploymentUpdate] = []
         self._maps: tuple[_AllocsOfNodes, _AllocsOfNodes, _AllocsOfNodes] | None = None
@@ -304,6 +306,7 @@ class ColumnarPlan:
             deployment=self.deployment,
             deployment_updates=self.deployment_updates,
             snapshot_index=self.snapshot_index,
+            number=self.number,
         )
 
     def to_api(self) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class Plan(Record):
     deployment_updates: list[DeploymentUpdate] = field(default_factory=list)
     annotations: PlanAnnotations | None = None
     snapshot_index: int = 0
+    # Which plan of its run this is, from 1; 0: nobody counts them. The same when it is sent again.
+    number: int = 0
 
     # The columnar form, kept by the state package; it would be wrong on a copy that changes.
     _columns: Any = None

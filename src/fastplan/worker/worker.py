@@ -189,6 +189,7 @@ class Worker:
         self._resumed.set()
         self._token = ""
         self._snapshot_index = 0
+        self._plans = 0
 
     def info(self) -> WorkerInfo:
         """Return what the worker is and does."""
@@ -366,6 +367,7 @@ class Worker:
     async def _schedule(self, state: StateReader, held: Dequeued) -> None:
         self._token = held.token
         self._snapshot_index = state.latest_index()
+        self._plans = 0
         steps = self._scheduler(held.evaluation.copy(), state, self._new_setting())
         answer: SubmitReply | None = None
         problem: FastplanError | None = None
@@ -399,6 +401,9 @@ class Worker:
         outgoing: Any = plan
         outgoing.eval_token = self._token
         outgoing.snapshot_index = self._snapshot_index
+        # With the token it names the plan, however often it is sent.
+        self._plans += 1
+        outgoing.number = self._plans
         result: Any = await self._again(lambda: self._endpoints.submit_plan(plan))
         if result is None:
             raise PlanError("missing result")

@@ -191,6 +191,8 @@ def _change_job(job: dict[str, Any], group: dict[str, Any], arguments: Arguments
                 job["Priority"] = int(value)
             case "datacenters":
                 job["Datacenters"] = value.split(",")
+            case "pool":
+                job["NodePool"] = value
             case "count":
                 group["Count"] = int(value)
             case "cpu" | "memory":
@@ -200,6 +202,8 @@ def _change_job(job: dict[str, Any], group: dict[str, Any], arguments: Arguments
             case "on":
                 # A constraint: only there.
                 group["Constraints"] = [{"LTarget": "${node.unique.id}", "Operand": "=", "RTarget": value}]
+            case "distinct_hosts":
+                group["Constraints"] = [{"LTarget": "", "Operand": "distinct_hosts", "RTarget": value}]
             case "kernel":
                 group["Constraints"] = [{"LTarget": "${attr.kernel.name}", "Operand": "=", "RTarget": value}]
             case "rack_affinity":
@@ -218,7 +222,7 @@ def _change_job(job: dict[str, Any], group: dict[str, Any], arguments: Arguments
             case "grows":
                 group["ReschedulePolicy"]["DelayFunction"] = value
             case "attempts":
-                group["ReschedulePolicy"].update(Attempts=int(value), Unlimited=False)
+                group.setdefault("ReschedulePolicy", {"Delay": 0, "DelayFunction": "constant"}).update(Attempts=int(value), Unlimited=False)
             case "lost_after":
                 group.setdefault("Disconnect", {"Replace": True})["LostAfter"] = nanoseconds(value)
             case "replace":

@@ -18,6 +18,7 @@ EXTENSIONS = {
     "fastplan.planner._overlay": "ext/planner/_overlay.pyx",
     "fastplan.planner._verify": "ext/planner/_verify.pyx",
     "fastplan.scheduler._ranking": "ext/scheduler/_ranking.pyx",
+    "fastplan.scheduler._slots": "ext/scheduler/_slots.pyx",
     "fastplan.state._alloc_export": "ext/state/_alloc_export.pyx",
     "fastplan.state._alloc_view": "ext/state/_alloc_view.pyx",
     "fastplan.state._allocs": "ext/state/_allocs.pyx",

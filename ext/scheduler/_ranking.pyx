@@ -630,6 +630,40 @@ def regular_rows(NodeTable table not None, const uint32_t[::1] rows not None, ui
         core_mhz[i] = row.supply.core_mhz
 
 
+def fitting_rows(
+    NodeTable table not None, const uint32_t[::1] rows not None, int64_t cpu_mhz, int64_t memory_mib, int64_t disk_mib, int64_t[:, ::1] taken not None,
+    uint8_t[::1] fits not None,
+):
+    """Write whether an ask fits each row beside what is *taken* there already: 1 or 0, and 2 where no kernel can tell (uint8).
+
+    *taken*: int64 (4, n): MHz, MiB, MiB of disk, allocations; where the ask fits, it is added.
+    """
+    cdef Py_ssize_t i
+    cdef const NodeRow* row
+    if fits.shape[0] != rows.shape[0] or taken.shape[0] != 4 or taken.shape[1] != rows.shape[0]:
+        raise ValueError("one entry for each row")
+    for i in range(rows.shape[0]):
+        if rows[i] >= table.row_count:
+            raise ValueError(f"node row {rows[i]} does not exist")
+    with nogil:
+        for i in range(rows.shape[0]):
+            row = table.row_at(rows[i])
+            if row.irregular or row.flags & ROW_PORTS_UNUSABLE or not row.flags & ROW_PRESENT:
+                fits[i] = 2
+                continue
+            fits[i] = (
+                (not row.max_allocs or row.alloc_count + taken[3, i] < row.max_allocs)
+                and row.free_cpu_mhz - taken[0, i] >= cpu_mhz
+                and row.free_memory_mib - taken[1, i] >= memory_mib
+                and row.free_disk_mib - taken[2, i] >= disk_mib
+            )
+            if fits[i]:
+                taken[0, i] += cpu_mhz
+                taken[1, i] += memory_mib
+                taken[2, i] += disk_mib
+                taken[3, i] += 1
+
+
 def tie_keys(uint64_t seed, const uint32_t[::1] rows not None, uint64_t[::1] keys not None):
     """Write `ties.tie_key` of each row."""
     cdef Py_ssize_t i

@@ -42,4 +42,13 @@ class Ranking:
 def regular_rows(
     table: NodeTable, rows: npt.NDArray[np.uint32], regular: npt.NDArray[np.uint8], core_mhz: npt.NDArray[np.int64]
 ) -> None: ...
+def fitting_rows(
+    table: NodeTable,
+    rows: npt.NDArray[np.uint32],
+    cpu_mhz: int,
+    memory_mib: int,
+    disk_mib: int,
+    taken: npt.NDArray[np.int64],
+    fits: npt.NDArray[np.uint8],
+) -> None: ...
 def tie_keys(seed: int, rows: npt.NDArray[np.uint32], keys: npt.NDArray[np.uint64]) -> None: ...

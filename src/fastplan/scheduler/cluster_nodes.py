@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastplan.scheduler.alloc_facts import LOST
 from fastplan.scheduler.draft import PlanDraft
 from fastplan.scheduler.globs import is_in_pool, matches_datacenter, node_in_pool
-from fastplan.scheduler.node_columns import node_columns
+from fastplan.scheduler.node_columns import NodeColumns, node_columns
 from fastplan.state.snapshot import StateReader
 from fastplan.structs import Allocation, Job, Node
 
@@ -30,15 +30,43 @@ class JobNodes(NamedTuple):
     """The nodes that a job may use.
 
     `ready`: ready nodes of the pool in a datacenter of the job, ascending by id. `not_ready`: ids of nodes of the pool that are not ready, whatever their
-    datacenter. `by_datacenter`: how many are ready in each datacenter.
+    datacenter. `by_datacenter`: how many are ready in each datacenter. `ready_count`: how many in all, also where `ready` has some of them only.
     """
 
     ready: list[Node]
     not_ready: set[str]
     by_datacenter: dict[str, int]
+    ready_count: int
 
 
-NO_NODES = JobNodes([], set(), {})
+NO_NODES = JobNodes([], set(), {}, 0)
+
+
+class UsableNodes(NamedTuple):
+    """The same in columns: `usable` int64, places of the ready nodes in *columns*; `in_pool` bool, by place."""
+
+    columns: NodeColumns
+    usable: NDArray[numpy.int64]
+    in_pool: NDArray[numpy.bool_]
+
+    def by_datacenter(self) -> dict[str, int]:
+        """Return how many are ready in each datacenter."""
+        names = self.columns.datacenter_names
+        counts = numpy.bincount(self.columns.datacenters[self.usable], minlength=len(names)).tolist()
+        return {name: count for name, count in zip(names, counts, strict=True) if count}
+
+    def part(self, chosen: NDArray[numpy.bool_] | None = None) -> JobNodes:
+        """Return the records of the nodes that are *chosen*, bool by place, or of all."""
+        columns, usable = self.columns, self.usable
+        not_ready = self.in_pool & ~columns.ready
+        if chosen is not None:
+            usable, not_ready = usable[chosen[usable]], not_ready & chosen
+        return JobNodes(
+            ready=ReadyNodes(columns.records, usable),
+            not_ready={columns.records[place].id for place in numpy.flatnonzero(not_ready).tolist()},
+            by_datacenter=self.by_datacenter(),
+            ready_count=len(self.usable),
+        )
 
 
 def in_scope(node: Node, job: Job, *, strict: bool = True) -> bool:
@@ -48,17 +76,15 @@ def in_scope(node: Node, job: Job, *, strict: bool = True) -> bool:
 
 def job_nodes(state: StateReader, job: Job, *, strict: bool = True) -> JobNodes:
     """Return the nodes of a job; the records are shared, not to be changed. *strict*: how patterns of datacenters are read, see `globs`."""
+    return usable_nodes(state, job, strict=strict).part()
+
+
+def usable_nodes(state: StateReader, job: Job, *, strict: bool = True) -> UsableNodes:
+    """Return the nodes of a job as columns; see `job_nodes`."""
     columns = node_columns(state)
     in_pool = numpy.array([is_in_pool(job.node_pool, name) for name in columns.pool_names], numpy.bool_)[columns.pools]
     in_datacenter = numpy.array([matches_datacenter(job.datacenters, name, strict=strict) for name in columns.datacenter_names], numpy.bool_)
-    usable = numpy.flatnonzero(in_pool & columns.ready & in_datacenter[columns.datacenters])
-    counts = numpy.bincount(columns.datacenters[usable], minlength=len(columns.datacenter_names)).tolist()
-    records = columns.records
-    return JobNodes(
-        ready=ReadyNodes(records, usable),
-        not_ready={records[place].id for place in numpy.flatnonzero(in_pool & ~columns.ready).tolist()},
-        by_datacenter={name: count for name, count in zip(columns.datacenter_names, counts, strict=True) if count},
-    )
+    return UsableNodes(columns, numpy.flatnonzero(in_pool & columns.ready & in_datacenter[columns.datacenters]), in_pool)
 
 
 def node_records(state: StateReader) -> Iterator[Node]:

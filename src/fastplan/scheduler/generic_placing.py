@@ -110,7 +110,7 @@ class GenericPlacing:
     def _finished_metric(self, nodes: JobNodes, job: Job) -> AllocMetric:
         metric = self._context.metrics.finish()
         metric.nodes_available = dict(nodes.by_datacenter)
-        metric.nodes_in_pool = len(nodes.ready)
+        metric.nodes_in_pool = nodes.ready_count
         metric.node_pool = job.node_pool
         return metric
 

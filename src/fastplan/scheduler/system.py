@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from fastplan.scheduler.alloc_facts import LOST, NOT_NEEDED, TAINTED, UPDATING, by_age
 from fastplan.scheduler.attempts import is_progress, placed_by_group, retry
-from fastplan.scheduler.cluster_nodes import NO_NODES, job_nodes, stop_on_dead_nodes, tainted_nodes
+from fastplan.scheduler.cluster_nodes import NO_NODES, stop_on_dead_nodes, tainted_nodes, usable_nodes
 from fastplan.scheduler.context import Context
 from fastplan.scheduler.evaluations import attempts_exhausted, finished, refused_trigger, rolling_follow_up
 from fastplan.scheduler.reconciler.node import Entry, SystemReconciliation, reconcile_nodes
 from fastplan.scheduler.requests import CommittedPlan, CreateEval, Request, Steps, SubmitPlan, SubmitReply, UpdateEval
 from fastplan.scheduler.setting import Setting
+from fastplan.scheduler.system_columns import SystemColumns, system_columns
 from fastplan.scheduler.system_counts import SystemCounts
 from fastplan.scheduler.system_pace import SystemPace, stagger_ns
 from fastplan.scheduler.system_placing import SystemPlacing
@@ -119,8 +120,12 @@ class _Run:
     def _compute(self, job: Job | None) -> Generator[Request, Any, list[TaskGroup]]:
         """Fill the plan; return the groups of which destructive updates were held back."""
         context, rollout, strict = self._context, self._rollout, self._setting.strict
-        nodes = NO_NODES if job is None or job.stop else job_nodes(self._state, job, strict=strict)
-        allocs = sorted(context.job_allocs(), key=by_age)
+        usable = None if job is None or job.stop else usable_nodes(self._state, job, strict=strict)
+        sorted_out = None if job is None or usable is None else system_columns(context, job, usable)
+        if sorted_out is None:
+            sorted_out = SystemColumns(NO_NODES if usable is None else usable.part(), context.job_allocs())
+        nodes = sorted_out.nodes
+        allocs = sorted(sorted_out.allocs, key=by_age)
         tainted = tainted_nodes(self._state, allocs)
         stop_on_dead_nodes(context.draft, allocs, tainted)
         live, terminal = _split(allocs)
@@ -141,7 +146,7 @@ class _Run:
             self._counts.start(found, (), (), ())
             rollout.finish(context.draft, found, (), (), self._counts.desired)
             return []
-        placing = SystemPlacing(context, job, nodes, rollout, self._counts)
+        placing = SystemPlacing(context, job, nodes._replace(ready=[*nodes.ready, *sorted_out.full]), rollout, self._counts)
         self._failed = placing.failed
         if strict:
             # What has ended on a node that may not be used has nothing to be updated (schedulers 4.6).
@@ -152,7 +157,10 @@ class _Run:
             assert entry.alloc is not None
             context.draft.stop(entry.alloc, UPDATING)
         self._counts.start(found, in_place, destructive, pace.admitted)
-        yield from placing.place([*found.place, *pace.admitted], [*found.ignore, *in_place])
+        self._counts.start_in_columns(sorted_out.settled, sorted_out.fresh)
+        if sorted_out.entries:
+            found.place = sorted([*found.place, *sorted_out.entries], key=lambda entry: entry.node_id)
+        yield from placing.place([*found.place, *pace.admitted], [*found.ignore, *in_place], sorted_out.settled, sorted_out.filtered)
         rollout.finish(context.draft, found, in_place, destructive, self._counts.desired)
         return pace.held_back_groups
 

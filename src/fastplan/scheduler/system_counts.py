@@ -56,16 +56,26 @@ class SystemCounts:
             for entry in entries:
                 self.of(entry.group_name).place += 1
 
-    def filtered(self, group: str) -> int:
-        """Note that a node does not suit a group; return what is left in its queue."""
-        self.queued[group] -= 1
-        self._one_place_less(group)
+    def start_in_columns(self, settled: Mapping[str, int], fresh: Mapping[str, int]) -> None:
+        """Count what was not looked at one by one: by group, what is left alone, and what is to be placed."""
+        for name, count in settled.items():
+            counts = self.of(name)
+            counts.ignore += count
+            counts.place += 0 if self._sysbatch else count
+        for name, count in fresh.items():
+            self.queued[name] = self.queued.get(name, 0) + count
+            self.of(name).place += count
+
+    def filtered(self, group: str, count: int = 1) -> int:
+        """Note that so many nodes do not suit a group; return what is left in its queue."""
+        self.queued[group] -= count
+        self._less_places(group, count)
         return self.queued[group]
 
     def exhausted(self, group: str) -> None:
         """Note that a node has no room for a group."""
         if not self._sysbatch:
-            self._one_place_less(group)
+            self._less_places(group, 1)
 
     def committed(self, placed: Mapping[str, int]) -> None:
         """Take from the queue what was placed, by group."""
@@ -73,7 +83,7 @@ class SystemCounts:
             if group in self.queued:
                 self.queued[group] -= count
 
-    def _one_place_less(self, group: str) -> None:
+    def _less_places(self, group: str, count: int) -> None:
         counts = self.of(group)
         # As recorded, an unsigned number goes below zero.
-        counts.place = max(counts.place - 1, 0) if self._strict else (counts.place - 1) % _WRAP
+        counts.place = max(counts.place - count, 0) if self._strict else (counts.place - count) % _WRAP

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter, deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 from fastplan.scheduler.cluster_nodes import JobNodes
@@ -87,10 +87,18 @@ class SystemPlacing:
 
     # --- placing (4.10) -----------------------------------------------------------------------------------------------
 
-    def place(self, entries: Iterable[Entry], staying: Sequence[Entry]) -> Generator[Request, Any, None]:
-        """Place what can be placed. *staying*: what is left alone or was updated in place."""
-        kept = Counter(entry.group_name for entry in staying)
-        filtered: dict[str, AllocMetric] = {}
+    def place(
+        self, entries: Iterable[Entry], staying: Sequence[Entry], settled: Mapping[str, int], filtered: dict[str, AllocMetric]
+    ) -> Generator[Request, Any, None]:
+        """Place what can be placed. *staying*: what is left alone or was updated in place, *settled*: how many others of each group are.
+
+        *filtered*: what is known of nodes that do not suit a group, by group.
+        """
+        kept = Counter(settled)
+        kept.update(entry.group_name for entry in staying)
+        for name, metric in filtered.items():
+            if self._counts.filtered(name, metric.nodes_filtered) <= 0 and not kept[name]:
+                self.failed[name] = metric
         for entry in entries:
             node, group = self._ready.get(entry.node_id), entry.group
             if node is None or group is None:
@@ -130,7 +138,7 @@ class SystemPlacing:
             exhaust_resources(known, group)
             return
         metric.nodes_available = dict(self._nodes.by_datacenter)
-        metric.nodes_in_pool = len(self._nodes.ready)
+        metric.nodes_in_pool = self._nodes.ready_count
         metric.node_pool = self._job.node_pool
         exhaust_resources(metric, group)
         self.failed[group.name] = metric

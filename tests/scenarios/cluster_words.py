@@ -64,7 +64,8 @@ class ClusterWords:
             {
                 "nodes": list(self.nodes.values()),
                 "jobs": [versions[-1] for job_id, versions in self.versions.items() if job_id in self.registered],
-                "job_versions": [version for version in versions if version["ID"] in self.registered],
+                # Of several with one number the last one is known.
+                "job_versions": [*{(each["ID"], each["Version"]): each for each in versions if each["ID"] in self.registered}.values()],
                 "allocs": list(self.allocs.values()),
                 "deployments": list(self.deployments.values()),
                 "scheduler_config": self.config,
@@ -117,10 +118,10 @@ class ClusterWords:
         self.versions[self.job_id][-1]["TaskGroups"].append(group)
 
     def do_version(self, arguments: Arguments) -> None:
-        """version [stop] [without=GROUP] [group=GROUP] [options]: the next version of the job."""
+        """version [kept] [stop] [without=GROUP] [group=GROUP] [options]: the next version of the job; `kept`: with the number of the one before."""
         versions = self.versions[self.job_id]
         job = copy.deepcopy(versions[-1])
-        job["Version"] = len(versions)
+        job["Version"] = versions[-1]["Version"] + (not arguments.flag("kept"))
         job["ModifyIndex"] = job["JobModifyIndex"] = job["JobModifyIndex"] + 100
         job["Stop"] = arguments.flag("stop")
         without, changed = arguments.text("without"), arguments.text("group")

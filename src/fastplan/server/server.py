@@ -40,7 +40,7 @@ from fastplan.server.locks import SubjectLocks
 from fastplan.server.operations import Operation
 from fastplan.state import StateReader, StateSnapshot, StateStore
 from fastplan.structs import Allocation, DrainStrategy, Job, Node
-from fastplan.worker import InlineExecutor, ThreadExecutor, Worker, WorkerMetrics, WorkerSettings
+from fastplan.worker import Executor, InlineExecutor, ThreadExecutor, Worker, WorkerMetrics, WorkerSettings
 
 logger = logging.getLogger("fastplan.server")
 
@@ -82,8 +82,8 @@ class Server:
     what makes no sense, NotLeader while the server does not lead, and what the log says.
     """
 
-    def __init__(self, config: ServerConfig | None = None, *, new_log: Callable[[StateMachine], Any] | None = None) -> None:
-        """*new_log*: makes the log, a `Replicator`, around the state machine; None for the one of the configuration."""
+    def __init__(self, config: ServerConfig | None = None, *, new_log: Callable[[StateMachine], Any] | None = None, executor: Executor | None = None) -> None:
+        """*new_log*: makes the log, a `Replicator`, around the state machine. *executor*: where schedulers compute. None: as the configuration says."""
         self.config = config or ServerConfig()
         self.metrics = Metrics()
         clock = self.config.time
@@ -93,6 +93,7 @@ class Server:
         self._ids = random.Random(self._randomness.getrandbits(128))
         self.machine = StateMachine(metrics=self.metrics, clock=clock)
         self._new_log = new_log
+        self._executor = executor or (ThreadExecutor(self.config.workers) if self.config.executor == "threads" else InlineExecutor())
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._log: Any = None
         self._applied = AppliedEntries(self.machine)
@@ -183,8 +184,6 @@ class Server:
 
     def _start_workers(self) -> None:
         config = self.config
-        executor = ThreadExecutor(config.workers) if config.executor == "threads" else InlineExecutor()
-        self._executor = executor
         plans: SubmitEndpoint[Any] = SubmitEndpoint(_Jobs(self.machine), self.broker, self._applier, self._clock, self._applier.metrics)
         self._endpoints = LeaderEndpoints(
             broker=self.broker,
@@ -202,7 +201,7 @@ class Server:
                 endpoints=self._endpoints,
                 state=_State(self.machine),
                 clock=self._clock,
-                executor=executor,
+                executor=self._executor,
                 new_setting=self._new_setting,
                 metrics=metrics,
                 is_shutting_down=lambda: self._shutting_down,

@@ -1,0 +1,191 @@
+"""One whole server, its cluster and all that happens to both, from a seed and under virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, deque
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastplan.errors import FastplanError, InvalidInput
+from fastplan.fsm import StateMachine
+from fastplan.scheduler.requests import SubmitReply
+from fastplan.server.config import ServerConfig
+from fastplan.server.server import Server, Written
+from fastplan.testing.clock import VirtualClock, run_virtual
+from fastplan.testing.simulation import checks
+from fastplan.testing.simulation.actions import Actions
+from fastplan.testing.simulation.executor import Pace, SeededExecutor
+from fastplan.testing.simulation.log import RestartableLog, Storage
+from fastplan.testing.simulation.witness import Witness
+
+LAST_ACTIONS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationSettings:
+    """How much happens. `workers`: 1 to 16, None draws it. `step_s`: virtual seconds between two actions on average."""
+
+    steps: int = 60
+    workers: int | None = None
+    nodes: int = 6
+    jobs: int = 6
+    step_s: float = 0.1
+
+
+class Violation(AssertionError):
+    """Something that must hold did not. The text names seed, step and the last actions: the same seed does it again."""
+
+    def __init__(self, seed: int, step: int, found: list[str], last: list[str]) -> None:
+        self.seed = seed
+        self.step = step
+        self.found = found
+        lines = [f"seed {seed}, step {step}:", *(f"  {sentence}" for sentence in found), "last actions:", *(f"  {action}" for action in last)]
+        super().__init__("\n".join(lines))
+
+
+@dataclass(slots=True)
+class Report:
+    """What a simulation was like."""
+
+    seed: int
+    workers: int
+    plans: int = 0
+    refused: int = 0
+    placed: int = 0
+    evaluations: int = 0
+    entries: int = 0
+    most_running: int = 0
+    restarts: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+
+class Simulation:
+    """A run from one seed. `run` returns its report, or raises Violation."""
+
+    def __init__(self, seed: int, settings: SimulationSettings | None = None) -> None:
+        self.settings = settings or SimulationSettings()
+        self.seed = seed
+        self.clock = VirtualClock()
+        self.step = 0
+        self._sources = random.Random(seed)
+        self.witness = Witness()
+        self.storage = Storage(self.witness.hear)
+        self.source = self._source()
+        workers = self.source.choice((1, 2, 4, 8, 16)) if self.settings.workers is None else self.settings.workers
+        self.report = Report(seed, workers)
+        slow = self.source.choice((0.0, 0.0, 0.02))
+        self.executor = SeededExecutor(self._source(), Pace(step_s=self.source.choice((0.005, 0.05, 0.2)), slow_share=slow, slow_s=7.0), self._hear)
+        self.log: RestartableLog
+        self.server: Server
+        self.last: deque[str] = deque(maxlen=LAST_ACTIONS)
+        self._found: list[str] = []
+        self._operations: set[asyncio.Task[None]] = set()
+
+    def _source(self) -> random.Random:
+        return random.Random(self._sources.getrandbits(64))
+
+    def run(self) -> Report:
+        """Run from beginning to end."""
+        run_virtual(self._main(), self.clock)
+        return self.report
+
+    async def _main(self) -> None:
+        await self.begin()
+        actions = Actions(self)
+        await actions.build()
+        for step in range(1, self.settings.steps + 1):
+            self.step = step
+            await actions.act()
+            await asyncio.sleep(self.source.expovariate(1 / self.settings.step_s))
+            self.look()
+        await asyncio.gather(*self._operations)
+        await actions.settle()
+        self.look()
+        await self.end()
+
+    # --- the server -------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Start a server on what is stored, and compare its state with that of the witness."""
+        log_source = self._source()
+        sync_s = self.source.choice((0.001, 0.01, 0.05))
+
+        def new_log(machine: StateMachine) -> RestartableLog:
+            self.log = RestartableLog(machine, self.storage, delay_s=lambda: log_source.expovariate(1 / sync_s), randomness=log_source)
+            return self.log
+
+        config = ServerConfig(
+            workers=self.report.workers,
+            clock=self.clock,
+            seed=self._sources.getrandbits(64),
+            executor="inline",
+            nack_timeout_s=5.0,
+            failed_follow_up_baseline_s=5.0,
+            failed_follow_up_range_s=5.0,
+            unblock_failed_interval_s=10.0,
+        )
+        self.server = Server(config, new_log=new_log, executor=self.executor)
+        await self.server.__aenter__()
+        if self.storage.items:
+            self.compare("after a restart")
+
+    async def end(self) -> None:
+        """End the server, and compare its state with that of the witness."""
+        await self.server.__aexit__(None, None, None)
+        self.compare("at the end")
+
+    def compare(self, when: str) -> None:
+        """Compare the server's state with that of the witness, which has seen the log entry by entry."""
+        if self.server.machine.store.to_dump() != self.witness.machine.store.to_dump():
+            self.fail([f"{when} the server's state is not that of the log"])
+
+    # --- operations -------------------------------------------------------------------------------------------------
+
+    def start(self, name: str, work: Awaitable[Any]) -> None:
+        """Have an operation begin; it may take a while."""
+        self.last.append(f"step {self.step}, {self.clock.monotonic_s():.3f} s: {name}")
+        task = asyncio.ensure_future(self._operate(name.partition(" ")[0], work))
+        self._operations.add(task)
+        task.add_done_callback(self._operations.discard)
+
+    async def _operate(self, kind: str, work: Awaitable[Any]) -> None:
+        try:
+            written = await work
+        except InvalidInput as error:
+            self._found.append(f"{kind} was refused as bad input: {error}")
+            return
+        except FastplanError as error:
+            self.report.outcomes[f"{kind}: {type(error).__name__}"] += 1
+            return
+        self.report.outcomes[kind] += 1
+        if isinstance(written, Written) and written.index > self.witness.machine.applied:
+            self._found.append(f"{kind} was acknowledged at index {written.index}, which is not stored")
+
+    def _hear(self, reply: SubmitReply) -> None:
+        """Note the answer to a plan."""
+        result: Any = reply.result
+        self.report.plans += 1
+        self.report.refused += bool(result.rejected_nodes)
+        self.report.placed += result.accepted_counts[1]
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Check what must hold at any time. Raises Violation."""
+        found, self._found = self._found, []
+        found += self.witness.violations
+        found += checks.of_server(self.server)
+        if found:
+            self.fail(found)
+
+    def fail(self, found: list[str]) -> None:
+        """Raise Violation."""
+        raise Violation(self.seed, self.step, found, list(self.last))
+
+
+def simulate(seed: int, settings: SimulationSettings | None = None) -> Report:
+    """Run one seed and return its report. Raises Violation."""
+    return Simulation(seed, settings).run()

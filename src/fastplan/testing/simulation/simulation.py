@@ -102,7 +102,7 @@ class Simulation:
             await asyncio.sleep(self.source.expovariate(1 / self.settings.step_s))
             self.look()
         await asyncio.gather(*self._operations)
-        await actions.settle()
+        await self.server.settled(600)
         self.look()
         await self.end()
 
@@ -132,6 +132,14 @@ class Simulation:
         if self.storage.items:
             self.compare("after a restart")
 
+    async def restart(self) -> None:
+        """Have the log crash, and start another server on what was stored."""
+        self.log.crash()
+        await self.server.__aexit__(None, None, None)
+        await asyncio.gather(*self._operations)
+        self.report.restarts += 1
+        await self.begin()
+
     async def end(self) -> None:
         """End the server, and compare its state with that of the witness."""
         await self.server.__aexit__(None, None, None)
@@ -142,11 +150,15 @@ class Simulation:
         if self.server.machine.store.to_dump() != self.witness.machine.store.to_dump():
             self.fail([f"{when} the server's state is not that of the log"])
 
+    def note(self, action: str) -> None:
+        """Note what happens, for those who read of a violation."""
+        self.last.append(f"step {self.step}, {self.clock.monotonic_s():.3f} s: {action}")
+
     # --- operations -------------------------------------------------------------------------------------------------
 
     def start(self, name: str, work: Awaitable[Any]) -> None:
         """Have an operation begin; it may take a while."""
-        self.last.append(f"step {self.step}, {self.clock.monotonic_s():.3f} s: {name}")
+        self.note(name)
         task = asyncio.ensure_future(self._operate(name.partition(" ")[0], work))
         self._operations.add(task)
         task.add_done_callback(self._operations.discard)

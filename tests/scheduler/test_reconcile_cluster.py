@@ -73,6 +73,18 @@ def test_an_allocation_that_was_unknown_for_too_long_is_lost(rules: Rules) -> No
     assert (outcome.stopped, outcome.links) == ({"a0": LOST}, {"web.web[0]": "a0"})
 
 
+@pytest.mark.parametrize(("rules", "created"), [(Rules.NOMAD, []), (Rules.STRICT, [("alloc-failure", "2027-01-15T08:01:05Z")])])
+def test_what_was_unknown_for_too_long_is_replaced_once_its_client_had_time(rules: Rules, created: list[tuple[str, str]]) -> None:
+    block = {"LostAfter": 5 * MINUTE_NS, "Replace": True, "StopOnClientAfter": MINUTE_NS}
+    job = service_job("web", group_api(Disconnect=block), **JOB_INDEX)
+    held = [running_alloc("a0", job, "n0", ClientStatus="unknown", **unknown_record(6 * MINUTE_NS))]
+    outcome = Outcome(job, cluster(), held, rules=rules, triggered_by="max-disconnect-timeout", wait_until="2027-01-15T08:00:00Z")
+    assert (outcome.stopped, outcome.placed) == ({"a0": LOST}, [])
+    assert [(each.triggered_by, each.wait_until) for each in outcome.created] == created
+    # As recorded the stop names an evaluation too, but there is none.
+    assert outcome.stops[0].followup_eval_id != ""
+
+
 @both
 def test_a_pending_allocation_on_a_node_that_went_away_is_lost(rules: Rules) -> None:
     job = away()

@@ -148,7 +148,8 @@ class _Run:
             self._blocked_id = waiting.id
         if draft.is_noop() and not evaluation.annotate_plan:
             return True
-        if follow_ups and not wait_until_ns:
+        if follow_ups and (setting.strict or not wait_until_ns):
+            # As recorded, those of a delayed evaluation are named but never created.
             for each in follow_ups:
                 each.previous_eval = evaluation.id
                 yield CreateEval(each)

@@ -322,6 +322,11 @@ class _Group:
         return later
 
     def _note_follow_ups(self, later: list[Later]) -> None:
+        evaluation = self._owner._evaluation
+        if self._strict and evaluation.wait_until and time_ns(evaluation.wait_until, "eval.WaitUntil"):
+            # One that was delayed itself begins no other delay for what failed: that failure has an evaluation of its own, which would look no further
+            # than the note. As recorded, the note names an evaluation that nobody creates.
+            later = [each for each in later if each.alloc.id in self._result.disconnect_updates]
         if not later:
             return
         names = self._owner.follow_up(self._group.name, later, "alloc-reschedule")

@@ -11,6 +11,8 @@ from fastplan.fit._kernels cimport (
     SUPPLY_PORTS_UNUSABLE, Ask, AskNumbers, NodeRow, Supply, filter_add, filter_has, filter_lines, is_member, is_reserved, lower_bound,
 )
 
+import numpy
+
 from fastplan.errors import StateError
 
 cdef enum:
@@ -527,6 +529,17 @@ cdef class NodeTable:
         if node.irregular:
             return None
         return [claims[i] >> CLAIM_FLAG_BITS << CLAIM_FLAG_BITS for i in range(node.claims_count) if physical or not claims[i] & CLAIM_STOPPING]
+
+    def generations(self, const uint32_t[::1] rows not None):
+        """Return the generations of *rows* (uint32 of its shape). Raises StateError beyond the last row."""
+        cdef Py_ssize_t i
+        generations = numpy.empty(rows.shape[0], numpy.uint32)
+        cdef uint32_t[::1] out = generations
+        for i in range(rows.shape[0]):
+            if rows[i] >= self.row_count:
+                raise StateError(f"node row {rows[i]} does not exist")
+            out[i] = self.row_at(rows[i]).generation
+        return generations
 
     def may_hold(self, uint32_t row, uint64_t claim):
         """Whether the node's filter leaves it open that the claim is held or reserved; for tests of the filter."""

@@ -17,6 +17,7 @@ PROMISED = {
     "state": {"commit_ns", "snapshot_us", "bytes_per_alloc"},
     "broker": {"evals_per_s", "of_heapq"},
     "placement": {"placements_per_s", "ratio_reference", "spread_placements_per_s", "identical_placements_per_s"},
+    "system": {"first_ms", "noop_ms", "ratio_first", "ratio_noop"},
     "scaling": {"slope_verify", "slope_commit"},
 }
 

@@ -52,14 +52,14 @@ def random_dump(rng: random.Random) -> tuple[dict[str, Any], Job]:
         if rng.random() < 0.3:
             allocs.append(running_alloc(f"{node.id}-other", other, node.id, cpu_mhz=rng.choice((500, 3800))).to_api())
     dump = {"nodes": [node.to_api() for node in nodes], "jobs": [job.to_api(), other.to_api()], "allocs": allocs}
-    for alloc in allocs:
-        if alloc["JobID"] == "agent":
-            alloc["Job"] = (old if alloc["JobVersion"] == 0 else job).to_api()
+    for listed in allocs:
+        if listed["JobID"] == "agent":
+            listed["Job"] = (old if listed["JobVersion"] == 0 else job).to_api()
     return dump, job
 
 
 def random_node(rng: random.Random, number: int) -> Node:
-    states = ({}, {}, {}, {}, {"Status": "down"}, {"SchedulingEligibility": "ineligible"}, {"Drain": True, "DrainStrategy": {}}, {"Status": "disconnected"})
+    states: tuple[dict[str, Any], ...] = ({}, {}, {}, {}, {"Status": "down"}, {"SchedulingEligibility": "ineligible"}, {"Drain": True, "DrainStrategy": {}}, {"Status": "disconnected"})
     return ready_node(
         f"n{number:02}",
         datacenter=rng.choice(("dc1", "dc1", "dc1", "dc2")),

@@ -12,7 +12,7 @@ from fastplan.state import StateStore
 from fastplan.state.copies import Copies, plan_with_copies
 from fastplan.state.plans import PlanColumns
 from fastplan.state.resource_shapes import shape_of
-from fastplan.structs import AllocatedResources, Allocation, Plan
+from fastplan.structs import AllocatedResources, Plan
 from fastplan.testing.builders import group_api, ready_node, running_alloc, service_job
 
 
@@ -82,4 +82,4 @@ def test_copies_are_records_by_node():
     copies = Copies("a", shape, keys_of(["x", "y", "z"]), rows, numpy.array([4, 5, 6], numpy.int32))
     records = list(copies.records(store, "e", service_job("web"), store.node_row("n2")))
     assert [(alloc.name, alloc.node_id, alloc.eval_id) for alloc in records] == [("web.a[4]", "n2", "e"), ("web.a[6]", "n2", "e")]
-    assert all(isinstance(alloc, Allocation) and alloc.allocated_resources == resources(100) for alloc in records)
+    assert all(alloc.allocated_resources == resources(100) for alloc in records)

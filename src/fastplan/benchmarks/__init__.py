@@ -26,6 +26,7 @@ QUESTIONS = {
     "state": "fastplan.benchmarks.state",
     "broker": "fastplan.benchmarks.broker",
     "placement": "fastplan.benchmarks.placement",
+    "system": "fastplan.benchmarks.system",
     "scaling": "fastplan.benchmarks.scaling",
 }
 """Name → module, in the order in which they are asked."""

@@ -1,4 +1,4 @@
-"""The `fastplan` command: `check`, `plan`, `replay`, `bench`.
+"""The `fastplan` command: `check`, `plan`, `schedule`, `replay`, `bench`.
 
 A command lives in a module of its own, `fastplan.cli.NAME`, which defines one `click.Command` named `command`, and has one line in
 `COMMANDS`. Modules are imported when their command runs, so `fastplan --help` starts fast. Commands raise errors of `fastplan.errors`
@@ -38,6 +38,7 @@ _PIPE_CLOSED = 141
 COMMANDS = {
     "check": "Check each node with the allocations that name it.",
     "plan": "Verify a plan against a state.",
+    "schedule": "Show where a job would be placed on a state, or why not.",
     "replay": "Play a recorded or generated workload through the whole path.",
     "bench": "Measure fastplan on this machine, each part beside a baseline.",
 }

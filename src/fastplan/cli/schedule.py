@@ -15,7 +15,7 @@ from fastplan.cli.inputs import read_json, refuse_two_readers_of_stdin
 from fastplan.cli.output import add_row, console, print_json, print_undecided, table
 from fastplan.cli.plan import read_state
 from fastplan.errors import InvalidInput
-from fastplan.fit.results import NodeExplanation
+from fastplan.fit import NodeExplanation
 from fastplan.rules import Rules
 from fastplan.scheduler.setting import Setting
 from fastplan.server.dry_run import DryRun, dry_run, registered

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy
 
-from fastplan.columns.ids import keys_of
 from fastplan.scheduler.alloc_facts import UPDATING, index_in
 from fastplan.scheduler.cluster_nodes import JobNodes, job_nodes
 from fastplan.scheduler.context import Context
@@ -90,7 +89,7 @@ class GenericPlacing:
         elif placed:
             shape, _ = shape_of(selected.resources)
             indexes = [index_in(self._new_name(placement, job), job.id, group.name) for placement in placed]
-            alloc_ids = keys_of([context.setting.new_id() for _ in placed])
+            alloc_ids = context.setting.new_keys(len(placed))
             context.draft.add_copies(Copies(group.name, shape, alloc_ids, selected.rows, numpy.array(indexes, numpy.int32)))
         selected.note_placed()
         for placement in run[len(placed) :]:

@@ -8,6 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import numpy
+from numpy.typing import NDArray
+
+from fastplan.columns.ids import new_keys
 from fastplan.rules import Rules
 
 Overlap: TypeAlias = Literal["enforce", "pr16097", "head"]
@@ -37,3 +41,7 @@ class Setting:
     def new_id(self) -> str:
         """Return a fresh id."""
         return str(uuid.UUID(int=self.randomness.getrandbits(128), version=4))
+
+    def new_keys(self, count: int) -> NDArray[numpy.uint8]:
+        """Return fresh ids as keys of columns, uint8 (count, 16)."""
+        return new_keys(self.randomness.randbytes(16 * count))

@@ -12,7 +12,6 @@ from typing import Final
 import numpy
 from numpy.typing import NDArray
 
-from fastplan.columns.ids import keys_of
 from fastplan.scheduler._ranking import fitting_rows
 from fastplan.scheduler._slots import read_slots, rows_to_look_at
 from fastplan.scheduler.alloc_facts import alloc_name
@@ -161,7 +160,7 @@ class _Sorter:
             return
         assert amounts.resources is not None
         shape, _ = shape_of(amounts.resources)
-        alloc_ids = keys_of([self._context.setting.new_id() for _ in range(len(rows))])
+        alloc_ids = self._context.setting.new_keys(len(rows))
         self._context.draft.add_copies(Copies(group.name, shape, alloc_ids, rows, numpy.zeros(len(rows), numpy.int32)))
 
 

@@ -81,21 +81,19 @@ def plan_with_copies(plan: Plan, copies: Sequence[Copies], state: StateReader) -
 
 
 def _joined(columns: PlanColumns, copies: Sequence[Copies], state: StateReader) -> PlanColumns:
-    rows = numpy.concatenate([each.node_rows for each in copies]).astype(numpy.int64)
-    known = dict(zip(columns.node_ids, range(len(columns.node_ids)), strict=True))
-    fresh = {node_id: row for row in numpy.unique(rows).tolist() if (node_id := state.node_id(row) or "") not in known}
-    node_ids = sorted([*known, *fresh])
-    number_of = {node_id: number for number, node_id in enumerate(node_ids)}
+    rows = numpy.concatenate([each.node_rows for each in copies])
+    touched, which = numpy.unique(rows, return_inverse=True)
+    touched_ids = state.node_ids_at(touched.tolist())
+    node_ids = sorted({*columns.node_ids, *touched_ids}) if columns.node_ids else sorted(touched_ids)
+    number_of = dict(zip(node_ids, range(len(node_ids)), strict=True))
     new_number = numpy.array([number_of[node_id] for node_id in columns.node_ids], numpy.int64)
-    node_rows = numpy.array([fresh.get(node_id, 0) for node_id in node_ids], numpy.uint32)
-    node_rows[new_number] = columns.node_rows
-    generations = numpy.array([state.node_generation(row) if node_id in fresh else 0 for node_id, row in zip(node_ids, node_rows.tolist(), strict=True)])
-    generations = generations.astype(numpy.uint32)
-    generations[new_number] = columns.node_generations
-    number_of_row = numpy.zeros(state.nodes_view.row_count, numpy.int64)
-    for row in numpy.unique(rows).tolist():
-        number_of_row[row] = number_of[state.node_id(row) or ""]
-    copy_nodes = number_of_row[rows]
+    touched_number = numpy.array([number_of[node_id] for node_id in touched_ids], numpy.int64)
+    node_rows, generations = numpy.empty(len(node_ids), numpy.uint32), numpy.empty(len(node_ids), numpy.uint32)
+    node_rows[touched_number] = touched
+    generations[touched_number] = state.nodes_view.generations(touched)
+    # What the plan says of its own nodes stays: one of them may not exist.
+    node_rows[new_number], generations[new_number] = columns.node_rows, columns.node_generations
+    copy_nodes = touched_number[which]
     nodes = numpy.concatenate([numpy.repeat(new_number, numpy.diff(columns.place_offsets)), copy_nodes])
     order = numpy.argsort(nodes, kind="stable")
     in_scope = numpy.zeros(len(node_ids), numpy.uint8)

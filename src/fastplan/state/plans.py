@@ -7,6 +7,7 @@ record is: it makes records only when somebody asks for one.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -17,6 +18,7 @@ from fastplan.columns.ids import keys_of, text_of
 from fastplan.errors import InvalidInput
 from fastplan.fit.demand import demand_of
 from fastplan.fit.encode import encode_demand
+from fastplan.state._plan_view import PlanView
 from fastplan.state.alloc_records import NO_ROW, name_index_of
 from fastplan.state.resource_shapes import ResourceShape
 from fastplan.state.statuses import client_number
@@ -68,6 +70,7 @@ class AnyPlan(Protocol):
     def snapshot_index(self) -> int: ...
     @property
     def number(self) -> int: ...
+    def to_api(self) -> dict[str, Any]: ...
 
 
 class PlanStop(NamedTuple):
@@ -91,7 +94,7 @@ class PlanColumns:
     * `preempt_offsets` uint32 (k+1), `preempt_ids` and `preempted_by` uint8 (p, 16);
     * `extras`: row of a placement → its API record, where the columns do not hold everything.
 
-    `repeats_ids` tells whether one id is placed on several nodes. `bound` is kept here by whoever binds the arrays for compiled code.
+    `repeats_ids` tells whether one id is placed on several nodes. `bound` is what `view` keeps.
     """
 
     __slots__ = (
@@ -180,7 +183,14 @@ class PlanColumns:
         self.extras = extras
         self.repeats_ids = repeats_ids
         self.state_token = state_token
-        self.bound: Any = None
+        self.bound: PlanView | None = None
+
+    def view(self) -> PlanView:
+        """Return the columns for compiled code. Made once: whoever changes a column sets `bound` to None. Raises ValueError for contradicting columns."""
+        view = self.bound
+        if view is None:
+            view = self.bound = PlanView(self, _amounts(tuple(self.shapes)))
+        return view
 
     @classmethod
     def of(cls, plan: AnyPlan, state: StateReader) -> PlanColumns:
@@ -205,6 +215,7 @@ class PlanColumns:
             row, generation = _row_of(node_id, state)
             if row != self.node_rows[i] or generation != self.node_generations[i]:
                 self.node_rows[i], self.node_generations[i] = row, generation
+                self.bound = None
                 changed = True
         return changed
 
@@ -217,6 +228,12 @@ class PlanColumns:
         """Return what the plan says about the stop in a row."""
         note: PlanStop = self.stop_notes[self.stop_note_index[row]]
         return note
+
+
+@functools.lru_cache(4096)
+def _amounts(shapes: tuple[ResourceShape, ...]) -> NDArray[numpy.int64]:
+    """Return what the shapes ask: int64 (shapes, 4). Plan after plan has the same few."""
+    return numpy.array([shape.amounts for shape in shapes], numpy.int64).reshape(-1, 4)
 
 
 def _row_of(node_id: str, state: StateReader) -> tuple[int, int]:

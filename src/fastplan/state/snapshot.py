@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from fastplan.errors import StateError
 from fastplan.fit import FitChecker
 from fastplan.fit._nodes import NodeTable
 from fastplan.fit.checker import View
 from fastplan.state._alloc_view import AllocView
 from fastplan.state.alloc_records import NO_ROW, AllocFields, Notes, alloc_name, fill_record
 from fastplan.state.jobs import JobsView
-from fastplan.state.records import MapView, RecordView
+from fastplan.state.records import CHUNK_ROWS, CHUNK_SHIFT, MapView, RecordView
 from fastplan.structs import Allocation, Deployment, Evaluation, Job, Node, canonical_alloc
 
 if TYPE_CHECKING:
@@ -108,6 +109,14 @@ class StateReader:
         """Return the id of the node in a row, None if the row holds none."""
         record = self._node_records.get(row)
         return None if record is None else record.id
+
+    def node_ids_at(self, rows: Iterable[int]) -> list[str]:
+        """Return the ids of the nodes in *rows*. Raises StateError for a row that holds none."""
+        chunks, _ = self.node_chunks()
+        try:
+            return [chunks[row >> CHUNK_SHIFT][row & (CHUNK_ROWS - 1)].id for row in rows]  # type: ignore[union-attr]
+        except (AttributeError, IndexError) as error:
+            raise StateError("a node row holds no node") from error
 
     def node_record(self, row: int) -> Node | None:
         """Return the canonical record of the node in a row without copying it: shared, not to be changed."""

@@ -22,6 +22,7 @@ EXTENSIONS = {
     "fastplan.state._alloc_export": "ext/state/_alloc_export.pyx",
     "fastplan.state._alloc_view": "ext/state/_alloc_view.pyx",
     "fastplan.state._allocs": "ext/state/_allocs.pyx",
+    "fastplan.state._plan_view": "ext/state/_plan_view.pyx",
 }
 
 # Developers may rebuild some of them: FASTPLAN_EXTENSIONS="fastplan.fit._kernels ..."

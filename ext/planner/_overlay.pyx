@@ -1,14 +1,14 @@
-"""Plans in columns, and plans in flight; the contract stands in `_overlay.pxd`. Everything here runs under the interpreter lock."""
+"""Plans in flight; the contract stands in `_overlay.pxd`. Everything here runs under the interpreter lock."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int8_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memset
 
 from fastplan.columns._ids cimport hash_key
 from fastplan.fit._nodes cimport NodeTable
 from fastplan.state._alloc_view cimport NONE, AllocView
+from fastplan.state._plan_view cimport PLACE_OTHER_NODE, PlanView
 
 cdef enum:
     TOMBSTONE = 0xFFFFFFFF
@@ -25,70 +25,6 @@ cdef int reserve(void** array, uint32_t* room, uint64_t wanted, size_t item_byte
         raise MemoryError(f"no memory to verify a plan: {more} items of {item_bytes} bytes")
     array[0] = grown
     room[0] = <uint32_t> more
-    return 0
-
-
-cdef class PlanView:
-    """The columns of a plan, bound for the compiled code: the arrays of `state.plans.PlanColumns`. ValueError where they do not belong together."""
-
-    def __init__(
-        self, node_rows, node_generations, in_scope, place_offsets, alloc_ids, shape_index, client_status, place_flags, claim_offsets, claims, shape_amounts,
-        stop_offsets, stop_ids, stop_client, preempt_offsets, preempt_ids,
-    ):
-        cdef Py_ssize_t k = len(node_rows), n = len(alloc_ids), s = len(stop_ids), shape_count = len(shape_amounts), i
-        self.node_count = k
-        self.place_count = n
-        self.claim_count = len(claims)
-        self.stop_count = s
-        self.preempt_count = len(preempt_ids)
-        self.node_rows = <const uint32_t*> self.borrow(node_rows, 4, k)
-        self.node_generations = <const uint32_t*> self.borrow(node_generations, 4, k)
-        self.in_scope = <const uint8_t*> self.borrow(in_scope, 1, k)
-        self.place_offsets = <const uint32_t*> self.borrow(place_offsets, 4, k + 1)
-        self.alloc_ids = <const uint8_t*> self.borrow(alloc_ids, 16, n)
-        self.shape_index = <const uint16_t*> self.borrow(shape_index, 2, n)
-        self.client_status = <const uint8_t*> self.borrow(client_status, 1, n)
-        self.place_flags = <const uint8_t*> self.borrow(place_flags, 1, n)
-        self.claim_offsets = <const uint32_t*> self.borrow(claim_offsets, 4, n + 1)
-        self.claims = <const uint64_t*> self.borrow(claims, 8, self.claim_count)
-        self.shape_amounts = <const int64_t*> self.borrow(shape_amounts, 32, shape_count)
-        self.stop_offsets = <const uint32_t*> self.borrow(stop_offsets, 4, k + 1)
-        self.stop_ids = <const uint8_t*> self.borrow(stop_ids, 16, s)
-        self.stop_client = <const uint8_t*> self.borrow(stop_client, 1, s)
-        self.preempt_offsets = <const uint32_t*> self.borrow(preempt_offsets, 4, k + 1)
-        self.preempt_ids = <const uint8_t*> self.borrow(preempt_ids, 16, self.preempt_count)
-        check_offsets(self.place_offsets, k + 1, n)
-        check_offsets(self.claim_offsets, n + 1, self.claim_count)
-        check_offsets(self.stop_offsets, k + 1, s)
-        check_offsets(self.preempt_offsets, k + 1, self.preempt_count)
-        for i in range(n):
-            if self.shape_index[i] >= shape_count:
-                raise ValueError(f"placement {i} has shape {self.shape_index[i]} of {shape_count}")
-
-    def __dealloc__(self):
-        while self.buffer_count:
-            self.buffer_count -= 1
-            PyBuffer_Release(&self.buffers[self.buffer_count])
-
-    cdef const void* borrow(self, object array, Py_ssize_t item_bytes, Py_ssize_t items) except? NULL:
-        """Return where *array* starts; it is given back when the view goes."""
-        cdef Py_buffer* view = &self.buffers[self.buffer_count]
-        if self.buffer_count == PLAN_BUFFERS:
-            raise ValueError("a plan is bound once")
-        PyObject_GetBuffer(array, view, PyBUF_SIMPLE)
-        self.buffer_count += 1
-        if view.len != item_bytes * items:
-            raise ValueError("the columns of a plan have lengths that do not belong together")
-        return view.buf
-
-
-cdef int check_offsets(const uint32_t* offsets, Py_ssize_t length, Py_ssize_t count) except -1:
-    cdef Py_ssize_t i
-    if offsets[0] != 0 or offsets[length - 1] != count:
-        raise ValueError(f"the offsets of a plan's column must go from 0 to {count}")
-    for i in range(1, length):
-        if offsets[i] < offsets[i - 1]:
-            raise ValueError("the offsets of a plan's column must ascend")
     return 0
 
 
@@ -120,15 +56,19 @@ cdef class Overlay:
 
         Raises ValueError if the plan is in flight already.
         """
+        if codes.shape[0] != plan.node_count:
+            raise ValueError(f"codes needs {plan.node_count} entries")
+        if kept.shape[0] != plan.preempt_count:
+            raise ValueError(f"kept needs {plan.preempt_count} entries")
+        self.add_accepted(plan, owner, &codes[0] if plan.node_count else NULL, &kept[0] if plan.preempt_count else NULL, nodes, allocs)
+
+    cdef int add_accepted(self, PlanView plan, object owner, const int8_t* codes, const uint8_t* kept, NodeTable nodes, AllocView allocs) except -1:
+        """Put the accepted parts of *plan* in flight; codes and kept as of `add`."""
         cdef Py_ssize_t i
         cdef int kind
         cdef uint32_t j, node_row, ref, last = 0
         if plan in self.entries:
             raise ValueError("this plan is in flight already")
-        if codes.shape[0] != plan.node_count:
-            raise ValueError(f"codes needs {plan.node_count} entries")
-        if kept.shape[0] != plan.preempt_count:
-            raise ValueError(f"kept needs {plan.preempt_count} entries")
         # What has been entered must be found again, even if memory runs out half-way.
         try:
             # In the order in which the state machine writes them (plan-apply 6.10): an id may occur more than once.
@@ -154,6 +94,7 @@ cdef class Overlay:
                                 last = self.enter(plan, plan.preempt_ids + <size_t> 16 * j, j, KIND_PREEMPT, i, ref, allocs, last)
         finally:
             self.entries[plan] = (owner, last)
+        return 0
 
     cdef uint32_t enter(
         self, PlanView plan, const uint8_t* key, uint32_t item, uint8_t kind, Py_ssize_t i, uint32_t ref, AllocView allocs, uint32_t before,

@@ -1,4 +1,4 @@
-"""Compiled verification of plans; the rules stand in plan-apply.md 5.2, the columns in `_overlay.pxd`.
+"""Compiled verification of plans; the rules stand in plan-apply.md 5.2, the columns in `state/_plan_view.pxd`.
 
 Everything here runs under the interpreter lock, so the scratch memory is shared by all calls.
 """
@@ -12,12 +12,11 @@ from fastplan.fit._kernels cimport (
     RULE_STRICT_DEVICES, SLOW, Ask, NodeRow, check_row, claims_of, filter_has, filter_line, is_member, is_reserved, lower_bound,
 )
 from fastplan.fit._nodes cimport NodeTable
-from fastplan.planner._overlay cimport (
-    KIND_PLACE, KIND_STOP, PLACE_IRREGULAR, PLACE_NOT_REPLACEABLE, PLACE_OTHER_NODE, PLACE_OWN_JOB, Change, Overlay, PlanView, reserve,
-)
+from fastplan.planner._overlay cimport KIND_PLACE, KIND_STOP, Change, Overlay, reserve
 from fastplan.state._alloc_view cimport (
     CLIENT_COMPLETE, CLIENT_LOST, DESIRED_EVICT, DESIRED_RUN, DESIRED_STOP, KEEP, NONE, AllocRow, AllocView, sort_claims,
 )
+from fastplan.state._plan_view cimport PLACE_IRREGULAR, PLACE_NOT_REPLACEABLE, PLACE_OTHER_NODE, PLACE_OWN_JOB, PlanView
 
 cdef extern from *:
     """
@@ -42,6 +41,10 @@ cdef enum:
 
     # Plan nodes between asking for memory and using it.
     AHEAD = 40
+
+    # Plans between asking for their columns and verifying them, and how many bytes of them are asked for.
+    PLANS_AHEAD = 3
+    PLAN_FETCHED = 2048
 
 NOMAD_RULES = RULE_CHECK_DEVICES
 STRICT_RULES = RULE_PHYSICAL | RULE_STRICT_CORES | RULE_STRICT_DEVICES | RULE_CHECK_DEVICES
@@ -498,30 +501,27 @@ cdef inline void fetch_filter(NodeTable nodes, PlanView plan, Py_ssize_t i) noex
             fastplan_prefetch(claims + filter_line(plan.claims[j] >> CLAIM_FLAG_BITS, node.claims_capacity))
 
 
-def verify(
-    NodeTable nodes not None, AllocView allocs not None, PlanView plan not None, uint32_t rules, int8_t[::1] codes not None,
-    uint8_t[::1] flags not None, Overlay overlay=None,
-):
-    """Write the verdict on each node of *plan* to *codes* (int8, k; 0, a reason number, or −1 where only the reference can decide)
-    and *flags* (uint8, k; 1 where it rests on something in flight).
+cdef struct Outcome:
+    Py_ssize_t not_fit          # nodes that are refused or undecided
+    Py_ssize_t undecided        # of these, those that only the reference can decide
+    Py_ssize_t missing          # of these, those that do not exist
+    int64_t unknown             # number of the first unknown id, -1 if all are known
+    bint in_flight              # whether anything rests on a plan in flight
 
-    *rules*: NOMAD_RULES or STRICT_RULES; under the former too many allocations are an error, which is the reference's to tell.
 
-    Returns (nodes that are refused or undecided, of these undecided, of these missing, first unknown id, whether anything rests on a plan in flight).
-    The first unknown id is the number of a stop, or of a preemption counted on from the stops; −1 if all are known.
-    """
+cdef int look_at(
+    NodeTable nodes, AllocView allocs, PlanView plan, uint32_t rules, Overlay overlay, int8_t* codes, uint8_t* flags, Outcome* found,
+) except -1:
+    """Write the verdict on each node of a plan to *codes* and *flags*, and the sum of them to *found*."""
     cdef Py_ssize_t i, k = plan.node_count, ahead
     cdef uint32_t j, prefetched = 0
     cdef uint32_t place_count = <uint32_t> plan.place_count
     cdef uint32_t stop_count = <uint32_t> plan.stop_count
     cdef uint32_t change_count = stop_count + <uint32_t> plan.preempt_count
-    cdef Py_ssize_t not_fit = 0, undecided = 0, missing = 0
     cdef const uint8_t* key
     cdef int32_t code
-    cdef int64_t unknown = -1
-    cdef bint in_flight = False
-    if codes.shape[0] != k or flags.shape[0] != k:
-        raise ValueError(f"codes and flags need {k} entries")
+    memset(found, 0, sizeof(Outcome))
+    found.unknown = -1
     for i in range(min(k, <Py_ssize_t> AHEAD)):
         fetch_row(nodes, plan, i)
     for j in range(change_count):
@@ -530,9 +530,9 @@ def verify(
         key = plan.stop_ids + <size_t> 16 * j if j < stop_count else plan.preempt_ids + <size_t> 16 * (j - stop_count)
         if allocs.find_key(key) < 0:
             if overlay is None or overlay.find_place(key) == NULL:
-                unknown = j
+                found.unknown = j
                 break
-            in_flight = True
+            found.in_flight = True
     for i in range(k):
         if i + AHEAD < k:
             fetch_row(nodes, plan, i + AHEAD)
@@ -548,11 +548,89 @@ def verify(
         if code == MAX_ALLOCS and not rules & RULE_PHYSICAL:
             code = SLOW
         codes[i] = <int8_t> code
-        in_flight = in_flight or flags[i] != 0
-        not_fit += code != 0
-        undecided += code == SLOW
-        missing += code == NODE_MISSING
-    return not_fit, undecided, missing, unknown, in_flight
+        found.in_flight = found.in_flight or flags[i] != 0
+        found.not_fit += code != 0
+        found.undecided += code == SLOW
+        found.missing += code == NODE_MISSING
+    return 0
+
+
+def verify(
+    NodeTable nodes not None, AllocView allocs not None, PlanView plan not None, uint32_t rules, int8_t[::1] codes not None,
+    uint8_t[::1] flags not None, Overlay overlay=None,
+):
+    """Write the verdict on each node of *plan* to *codes* (int8, k; 0, a reason number, or −1 where only the reference can decide)
+    and *flags* (uint8, k; 1 where it rests on something in flight).
+
+    *rules*: NOMAD_RULES or STRICT_RULES; under the former too many allocations are an error, which is the reference's to tell.
+
+    Returns (nodes that are refused or undecided, of these undecided, of these missing, first unknown id, whether anything rests on a plan in flight).
+    The first unknown id is the number of a stop, or of a preemption counted on from the stops; −1 if all are known.
+    """
+    cdef Outcome found
+    if codes.shape[0] != plan.node_count or flags.shape[0] != plan.node_count:
+        raise ValueError(f"codes and flags need {plan.node_count} entries")
+    look_at(nodes, allocs, plan, rules, overlay, &codes[0] if plan.node_count else NULL, &flags[0] if plan.node_count else NULL, &found)
+    return found.not_fit, found.undecided, found.missing, found.unknown, found.in_flight
+
+
+cdef int8_t* run_codes = NULL
+cdef uint8_t* run_flags = NULL
+cdef uint32_t run_codes_room = 0
+cdef uint32_t run_flags_room = 0
+
+
+def verify_whole(
+    NodeTable nodes not None, AllocView allocs not None, list plans not None, list owners not None, Py_ssize_t first, uint32_t rules,
+    Overlay overlay not None, uint8_t[::1] rests not None,
+):
+    """Verify plans in order, from *first* on, each on those before it, and put them in flight while they are acceptable whole.
+
+    *plans*: views; None for a plan that is to be looked at on its own. *owners*: as of `Overlay.add`. *rests* (uint8, plans): set to 1 where something
+    rests on a plan in flight. Returns the number of the first plan that was not put in flight: refused in part or undecided, in flight already, with
+    nothing to write, or with preemptions.
+    """
+    cdef Py_ssize_t number, count = len(plans)
+    cdef PlanView plan
+    cdef Outcome found
+    if len(owners) != count or rests.shape[0] != count or first < 0:
+        raise ValueError(f"owners and rests need {count} entries")
+    for number in range(first, min(first + PLANS_AHEAD, count)):
+        fetch_plan(plans[number])
+    for number in range(first, count):
+        if number + PLANS_AHEAD < count:
+            fetch_plan(plans[number + PLANS_AHEAD])
+        if number + 1 < count:
+            fetch_rows(nodes, allocs, plans[number + 1])
+        plan = plans[number]
+        if plan is None or plan.preempt_count or not (plan.place_count or plan.stop_count) or plan in overlay.entries:
+            return number
+        reserve(<void**> &run_codes, &run_codes_room, plan.node_count, sizeof(int8_t))
+        reserve(<void**> &run_flags, &run_flags_room, plan.node_count, sizeof(uint8_t))
+        look_at(nodes, allocs, plan, rules, overlay, run_codes, run_flags, &found)
+        if found.not_fit or found.unknown >= 0:
+            return number
+        overlay.add_accepted(plan, owners[number], run_codes, NULL, nodes, allocs)
+        rests[number] = found.in_flight
+    return count
+
+
+cdef inline void fetch_plan(PlanView plan) noexcept:
+    """Ask for the columns of a plan."""
+    cdef size_t line
+    if plan is not None:
+        for line in range(0, min(plan.memory_bytes, <size_t> PLAN_FETCHED), 64):
+            fastplan_prefetch(plan.memory + line)
+
+
+cdef inline void fetch_rows(NodeTable nodes, AllocView allocs, PlanView plan) noexcept:
+    """Ask for what the verification of a plan will look up first; its columns are there by now."""
+    cdef Py_ssize_t i
+    if plan is not None:
+        for i in range(min(plan.node_count, <Py_ssize_t> AHEAD)):
+            fetch_row(nodes, plan, i)
+        for i in range(min(plan.place_count, <Py_ssize_t> AHEAD)):
+            allocs.memory.index.prefetch(plan.alloc_ids + <size_t> 16 * i)
 
 
 def live_preemptions(NodeTable nodes not None, AllocView allocs not None, PlanView plan not None, uint8_t[::1] kept not None, Overlay overlay=None):

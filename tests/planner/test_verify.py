@@ -12,9 +12,10 @@ from fastplan import Plan
 from fastplan.errors import PlanError
 from fastplan.planner import PlanResult, Rules, evaluate_plan, reference
 from fastplan.planner._overlay import Overlay
-from fastplan.planner.evaluate import Verified, bound, verify_plan
+from fastplan.planner.evaluate import Verified, verify_plan
 from fastplan.planner.in_flight import InFlightState
 from fastplan.planner.reference import StateReader
+from fastplan.planner.view import OptimisticView
 from fastplan.state import StateStore
 from fastplan.state.plans import PlanColumns
 from tests.planner import cases
@@ -106,20 +107,73 @@ def compare_with_what_was_applied(rules: Rules, odd: float, seeds: range) -> Non
             rested += verified.in_flight
             if verified.result is not None:
                 refused += verified.result.partial
-                overlay.add(bound(verified.columns), plan, verified.codes, verified.kept_preemptions, committed.nodes_view, committed.allocs_view)
+                overlay.add(verified.columns.view(), plan, verified.codes, verified.kept_preemptions, committed.nodes_view, committed.allocs_view)
                 in_flight.append(verified)
                 apply(applied, 10 + step, twin, reference.evaluate_plan(applied, twin, rules))
                 placed += [alloc for allocs in verified.result.to_api().get("NodeAllocation", {}).values() for alloc in allocs]
             if in_flight and rng.random() < 0.3:
                 first = in_flight.pop(0)
-                overlay.remove(bound(first.columns))
+                overlay.remove(first.columns.view())
                 assert first.result is not None
                 apply(committed, 10 + step, first.plan, first.result)
         while in_flight:
-            overlay.remove(bound(in_flight.pop(rng.randrange(len(in_flight))).columns))
+            overlay.remove(in_flight.pop(rng.randrange(len(in_flight))).columns.view())
         assert len(overlay) == overlay.odd_count == 0
     assert rested > len(seeds)
     assert refused > len(seeds)
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("odd", [0.0, 0.1])
+def test_plans_verified_together_get_the_answers_that_they_get_one_by_one(rules: Rules, odd: float) -> None:
+    whole = parts = rested = 0
+    for seed in range(10):
+        rng = random.Random(seed)
+        dump = random_dump(rng, odd, nodes=rng.choice((4, 40)))
+        for each in dump["nodes"]:
+            # So that many plans are accepted whole.
+            each |= {"Status": "ready", "SchedulingEligibility": "eligible"} if rng.random() < 0.9 else {}
+        store = StateStore.from_dump(dump | {"indexes": {"nodes": 5, "allocs": 5}})
+        view, overlay = view_of(store, rules), Overlay()
+        flying: list[list[Any]] = []
+        for group in range(6):
+            few = [dump | {"nodes": rng.sample(dump["nodes"], rng.randint(1, 2))} for _ in range(rng.randint(1, 12))]
+            apis = [random_plan(rng, each, odd) | {"Job": JOB} for each in few]
+            plans = [Plan.from_api(api) for api in apis]
+            for plan in plans:
+                if rng.random() < 0.8:
+                    PlanColumns.from_plan(plan, store)
+            if len(plans) > 3 and rng.random() < 0.5:
+                # The same object once more.
+                plans.append(plans[0])
+                apis.append(apis[0])
+            found = view.verify(plans, group)
+            assert [verdict.plan for verdict in found] == plans
+            members = []
+            for verdict, api in zip(found, apis, strict=True):
+                twin = Plan.from_api(api)
+                alone = verify_plan(store, twin, PlanColumns.from_plan(twin, store), rules, overlay=overlay if len(overlay) else None)
+                assert decided(verdict) == decided(alone), (seed, group)
+                if alone.result is not None:
+                    assert (verdict.in_flight, verdict.codes.tolist()) == (alone.in_flight, alone.codes.tolist()), (seed, group)
+                    assert verdict.kept_preemptions.tolist() == alone.kept_preemptions.tolist()
+                    assert verdict.accepted.tolist() == alone.accepted.tolist()
+                    whole += not alone.result.partial
+                    parts += alone.result.partial
+                    rested += alone.in_flight
+                if alone.result is not None and not alone.result.is_noop():
+                    overlay.add(alone.columns.view(), twin, alone.codes, alone.kept_preemptions, store.nodes_view, store.allocs_view)
+                    members.append(alone.columns.view())
+            flying.append(members)
+            assert view.in_flight() == len(overlay)
+            assert [change[1:] for change in view._overlay.all_changes()] == [change[1:] for change in overlay.all_changes()]
+            if rng.random() < 0.3:
+                first = rng.randrange(len(flying))
+                view.drop(first)
+                for member in flying[first]:
+                    overlay.remove(member)
+                flying[first] = []
+    assert min(whole, parts, rested) > 40
 
 
 def test_the_overlay_knows_what_is_in_flight() -> None:
@@ -127,7 +181,7 @@ def test_the_overlay_knows_what_is_in_flight() -> None:
     plan = cases.plan({F: [alloc(id="new")]}, stops={F: [{"ID": "old"}]})
     verified = verify_plan(store, plan, PlanColumns.from_plan(plan, store))
     overlay = Overlay()
-    view = bound(verified.columns)
+    view = verified.columns.view()
     entry = (view, plan, verified.codes, verified.kept_preemptions, store.nodes_view, store.allocs_view)
     overlay.add(*entry)
     assert len(overlay) == 1
@@ -156,10 +210,10 @@ def test_many_plans_come_and_go() -> None:
         plan = Plan.from_api(random_plan(rng, dump, 0.0))
         verified = verify_plan(store, plan, PlanColumns.from_plan(plan, store), overlay=overlay)
         if verified.error is None:
-            overlay.add(bound(verified.columns), plan, verified.codes, verified.kept_preemptions, store.nodes_view, store.allocs_view)
+            overlay.add(verified.columns.view(), plan, verified.codes, verified.kept_preemptions, store.nodes_view, store.allocs_view)
             flying.append(verified)
         while len(flying) > rng.randrange(60):
-            overlay.remove(bound(flying.pop(rng.randrange(len(flying))).columns))
+            overlay.remove(flying.pop(rng.randrange(len(flying))).columns.view())
         placed = {
             bytes(key)
             for each in flying
@@ -173,6 +227,18 @@ def test_many_plans_come_and_go() -> None:
             if overlay.placement(bytes(each.columns.alloc_ids[i]))
         } == placed
         assert len(overlay) == len(flying)
+
+
+def view_of(store: StateStore, rules: Rules) -> OptimisticView:
+    return OptimisticView(lambda: store, rules)
+
+
+def decided(verdict: Verified) -> Any:
+    """What is settled when a plan is verified; the records of a result are made later, and show what has become of its stops by then."""
+    if verdict.error is not None:
+        return str(verdict.error)
+    result = verdict.outcome()
+    return [result.reasons, result.accepted_counts, result.is_noop(), result.full_commit(result.plan), result.kept, result.refresh_index]
 
 
 def usage(state: StateReader, node_id: str) -> list[Any]:

@@ -1,20 +1,14 @@
-"""Plans in columns for compiled code, and the overlay of plans in flight (plan-apply 6.9).
+"""The overlay of plans in flight (plan-apply 6.9).
 
-`PlanView` binds the columns of a plan once. `Overlay` holds the accepted parts of plans that are on their way to the log, as a list of changes a node,
-in dispatch order. The changes name allocations by id and are looked up again at every verification: what they mean depends on what is committed at that
+It holds the accepted parts of plans that are on their way to the log, as a list of changes a node, in dispatch order. The changes name allocations by id and are looked up again at every verification: what they mean depends on what is committed at that
 moment, so nothing goes stale.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, uint8_t, uint32_t, uint64_t
 
+from fastplan.fit._nodes cimport NodeTable
 from fastplan.state._alloc_view cimport AllocView
-
-# Flags of a placement.
-cdef enum:
-    PLACE_IRREGULAR = 1         # only the reference can judge it
-    PLACE_OTHER_NODE = 2        # its own NodeID names another node than the plan does
-    PLACE_NOT_REPLACEABLE = 4   # its group says that it must not be replaced while its node is disconnected
-    PLACE_OWN_JOB = 8           # it carries a job, so its volumes count under Nomad's rules too
+from fastplan.state._plan_view cimport PlanView
 
 # What a change in flight is.
 cdef enum:
@@ -24,38 +18,6 @@ cdef enum:
 
 # Make room for *wanted* items in a growing array of *room* ones. Raises MemoryError.
 cdef int reserve(void** array, uint32_t* room, uint64_t wanted, size_t item_bytes) except -1
-
-
-cdef enum:
-    PLAN_BUFFERS = 16
-
-
-cdef class PlanView:
-    # Where the columns lie; ids have 16 bytes a row, amounts 4 numbers a row. Typed memoryviews would cost ten times as much to make, for every plan.
-    cdef const uint32_t* node_rows
-    cdef const uint32_t* node_generations
-    cdef const uint8_t* in_scope
-    cdef const uint32_t* place_offsets
-    cdef const uint8_t* alloc_ids
-    cdef const uint16_t* shape_index
-    cdef const uint8_t* client_status
-    cdef const uint8_t* place_flags
-    cdef const uint32_t* claim_offsets
-    cdef const uint64_t* claims
-    cdef const int64_t* shape_amounts
-    cdef const uint32_t* stop_offsets
-    cdef const uint8_t* stop_ids
-    cdef const uint8_t* stop_client
-    cdef const uint32_t* preempt_offsets
-    cdef const uint8_t* preempt_ids
-    cdef Py_ssize_t node_count
-    cdef Py_ssize_t place_count
-    cdef Py_ssize_t claim_count
-    cdef Py_ssize_t stop_count
-    cdef Py_ssize_t preempt_count
-    cdef Py_buffer buffers[PLAN_BUFFERS]    # borrowed from the arrays
-    cdef int buffer_count
-    cdef const void* borrow(self, object array, Py_ssize_t item_bytes, Py_ssize_t items) except? NULL
 
 
 cdef struct Change:
@@ -85,6 +47,7 @@ cdef class Overlay:
     cdef uint64_t sequence
     cdef dict entries           # plan view → (owner, number + 1 of its last change)
     cdef readonly Py_ssize_t odd_count  # changes that only the reference understands
+    cdef int add_accepted(self, PlanView plan, object owner, const int8_t* codes, const uint8_t* kept, NodeTable nodes, AllocView allocs) except -1
     cdef uint32_t enter(
         self, PlanView plan, const uint8_t* key, uint32_t item, uint8_t kind, Py_ssize_t i, uint32_t ref, AllocView allocs, uint32_t before,
     ) except 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Container
+from collections.abc import Callable, Container
+from typing import Final
 
 import numpy
 from numpy.typing import NDArray
@@ -12,20 +12,25 @@ from numpy.typing import NDArray
 from fastplan.columns.ids import text_of
 from fastplan.errors import PlanError, Reason
 from fastplan.planner import reference
-from fastplan.planner._overlay import Overlay, PlanView
+from fastplan.planner._overlay import Overlay
 from fastplan.planner._verify import NOMAD_RULES, STRICT_RULES, live_preemptions, verify
 from fastplan.planner.in_flight import InFlightState
 from fastplan.planner.reference import NO_REFRESH_INDEX, OverQuota, StateReader
 from fastplan.planner.result import NOTHING, Accepted, NodeVerdict, PlanResult, refusal
 from fastplan.rules import Rules
 from fastplan.state.plans import AnyPlan, PlanColumns
-from fastplan.state.resource_shapes import ResourceShape
 from fastplan.state.snapshot import StateReader as ColumnarState
 
 REFERENCE_ONLY = os.environ.get("FASTPLAN_KERNELS") == "reference"
 """Asked for on purpose, to compare or to debug: every plan is evaluated by the reference."""
 
 SLOW = -1
+
+RULE_FLAGS: Final = {Rules.STRICT: STRICT_RULES, Rules.NOMAD: NOMAD_RULES}
+"""Rule sets as compiled code knows them."""
+
+NOTHING_KEPT: NDArray[numpy.uint8] = numpy.empty(0, numpy.uint8)
+"""The preemptions of a plan that has none."""
 
 _WITH_DETAIL = (Reason.NODE_PORTS, Reason.ALLOC_PORTS)
 
@@ -57,16 +62,24 @@ class Verified:
     Either `result` or `error` is there.
     """
 
-    __slots__ = ("codes", "columns", "error", "in_flight", "kept_preemptions", "plan", "result")
+    __slots__ = ("_codes", "columns", "error", "in_flight", "kept_preemptions", "plan", "result")
 
-    def __init__(self, plan: AnyPlan, columns: PlanColumns, codes: NDArray[numpy.int8], in_flight: bool) -> None:
+    def __init__(self, plan: AnyPlan, columns: PlanColumns, codes: NDArray[numpy.int8] | None, in_flight: bool) -> None:
+        """Begin a verdict. *codes* is None where every node's part is acceptable."""
         self.plan = plan
         self.columns = columns
-        self.codes = codes
         self.in_flight = in_flight
-        self.kept_preemptions: NDArray[numpy.uint8] = numpy.empty(len(columns.preempt_ids), numpy.uint8)
+        self.kept_preemptions = NOTHING_KEPT
         self.result: PlanResult | None = None
         self.error: PlanError | None = None
+        self._codes = codes
+
+    @property
+    def codes(self) -> NDArray[numpy.int8]:
+        """The verdicts on the nodes, int8 (k)."""
+        if self._codes is None:
+            self._codes = numpy.zeros(len(self.columns.node_ids), numpy.int8)
+        return self._codes
 
     def outcome(self) -> PlanResult:
         """Return the result, or raise the error."""
@@ -80,38 +93,6 @@ class Verified:
         """Which nodes of the plan are in the result: uint8 (k)."""
         accepted: NDArray[numpy.uint8] = ((self.codes == 0) & (self.columns.in_scope != 0)).astype(numpy.uint8)
         return accepted
-
-
-@functools.lru_cache(4096)
-def _amounts(shapes: tuple[ResourceShape, ...]) -> NDArray[numpy.int64]:
-    """Return what the shapes ask: int64 (shapes, 4). Plan after plan has the same few."""
-    return numpy.array([shape.amounts for shape in shapes], numpy.int64).reshape(-1, 4)
-
-
-def bound(columns: PlanColumns) -> PlanView:
-    """Return *columns* bound for the compiled code; done once for each plan."""
-    view: PlanView | None = columns.bound
-    if view is None:
-        view = PlanView(
-            columns.node_rows,
-            columns.node_generations,
-            columns.in_scope,
-            columns.place_offsets,
-            columns.alloc_ids,
-            columns.shape_index,
-            columns.client_status,
-            columns.place_flags,
-            columns.claim_offsets,
-            columns.claims,
-            _amounts(tuple(columns.shapes)),
-            columns.stop_offsets,
-            columns.stop_ids,
-            columns.stop_client,
-            columns.preempt_offsets,
-            columns.preempt_ids,
-        )
-        columns.bound = view
-    return view
 
 
 def verify_plan(
@@ -130,10 +111,11 @@ def verify_plan(
     count = len(columns.node_ids)
     codes = numpy.empty(count, numpy.int8)
     flags = numpy.empty(count, numpy.uint8)
-    rule_flags = STRICT_RULES if rules is Rules.STRICT else NOMAD_RULES
-    view = bound(columns)
+    rule_flags = RULE_FLAGS[rules]
+    view = columns.view()
     not_fit, undecided, missing, unknown, in_flight = verify(state.nodes_view, state.allocs_view, view, rule_flags, codes, flags, overlay)
     if missing and columns.locate(state):
+        view = columns.view()
         not_fit, undecided, missing, unknown, in_flight = verify(state.nodes_view, state.allocs_view, view, rule_flags, codes, flags, overlay)
     verified = Verified(plan, columns, codes, in_flight)
     if unknown >= 0:
@@ -141,11 +123,12 @@ def verify_plan(
         verified.error = PlanError(reference.unknown_alloc(columns.changed_id(unknown)))
         return verified
     reader: StateReader = state if overlay is None else InFlightState(state, overlay)
-    kept = verified.kept_preemptions
-    if len(kept) and not live_preemptions(state.nodes_view, state.allocs_view, view, kept, overlay):
-        for row in range(len(kept)):
-            alloc = reader.alloc(text_of(columns.preempt_ids[row]))
-            kept[row] = alloc is not None and not alloc.is_terminal
+    if len(columns.preempt_ids):
+        kept = verified.kept_preemptions = numpy.empty(len(columns.preempt_ids), numpy.uint8)
+        if not live_preemptions(state.nodes_view, state.allocs_view, view, kept, overlay):
+            for row in range(len(kept)):
+                alloc = reader.alloc(text_of(columns.preempt_ids[row]))
+                kept[row] = alloc is not None and not alloc.is_terminal
     if over_quota is not None and over_quota(reader, plan):
         codes.fill(Reason.INVALID)
         verified.result = PlanResult(plan, NOTHING, kept=False, refresh_index=reference.refresh_index(state))
@@ -203,16 +186,27 @@ def _verdict(
     return judged if judged is not None and judged.code == code else refusal(Reason(code))
 
 
-def _result(verified: Verified, reader: StateReader, rules: Rules, judged: dict[int, NodeVerdict], refused_count: int) -> PlanResult:
-    """Return the result; its maps and reasons are made when somebody asks for them."""
-    plan, columns, codes = verified.plan, verified.columns, verified.codes
+def accepted_by(reader: StateReader) -> Callable[[PlanResult], Accepted]:
+    """Return what makes the maps of a result on request, from what *reader* says then."""
 
     def accepted_parts(result: PlanResult) -> Accepted:
-        return reference.accepted_parts(reader, plan, reference.resolve(reader, plan), result.refused)
+        return reference.accepted_parts(reader, result.plan, reference.resolve(reader, result.plan), result.refused)
 
-    counts = len(columns.stop_ids), len(columns.alloc_ids)
+    return accepted_parts
+
+
+def whole_result(plan: AnyPlan, columns: PlanColumns, accepted: Callable[[PlanResult], Accepted]) -> PlanResult:
+    """Return the result of a plan of which nothing is refused."""
+    placed = len(columns.alloc_ids)
+    return PlanResult(plan, accepted, counts=(len(columns.stop_ids), placed), planned=placed)
+
+
+def _result(verified: Verified, reader: StateReader, rules: Rules, judged: dict[int, NodeVerdict], refused_count: int) -> PlanResult:
+    """Return the result; its maps and reasons are made when somebody asks for them."""
+    plan, columns = verified.plan, verified.columns
     if not refused_count:
-        return PlanResult(plan, accepted_parts, counts=counts, planned=counts[1])
+        return whole_result(plan, columns, accepted_by(reader))
+    codes = verified.codes
 
     def refused_nodes() -> dict[str, NodeVerdict]:
         return {
@@ -225,10 +219,10 @@ def _result(verified: Verified, reader: StateReader, rules: Rules, judged: dict[
 
     return PlanResult(
         plan,
-        accepted_parts,
+        accepted_by(reader),
         refused=refused_nodes,
         refresh_index=reference.refresh_index(reader),
         counts=accepted_counts,
-        planned=counts[1],
+        planned=len(columns.alloc_ids),
         rejected=tuple([columns.node_ids[i] for i in numpy.flatnonzero(codes).tolist()]),
     )

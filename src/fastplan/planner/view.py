@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 import numpy
 
 from fastplan.errors import InvalidInput, PlanError
-from fastplan.planner._overlay import Overlay, PlanView
-from fastplan.planner.evaluate import Verified, bound, verify_plan
+from fastplan.planner._overlay import Overlay
+from fastplan.planner._verify import verify_whole
+from fastplan.planner.evaluate import RULE_FLAGS, Verified, accepted_by, verify_plan, whole_result
+from fastplan.planner.in_flight import InFlightState
 from fastplan.planner.reference import OverQuota
 from fastplan.rules import Rules
 from fastplan.state import StateStore
+from fastplan.state._plan_view import PlanView
 from fastplan.state.plans import AnyPlan, PlanColumns
 from fastplan.structs import Plan
 
@@ -35,34 +38,65 @@ class OptimisticView:
     def verify(self, plans: Sequence[AnyPlan], group: int | None) -> list[Verified]:
         """Verify plans in order, each on the accepted results of those before it, and add what is accepted to *group*; with None add nothing."""
         store = self._store()
-        overlay = self._overlay
-        members = None if group is None else self._groups.setdefault(group, [])
-        found = []
-        for plan in plans:
-            verdict = self._verify_one(store, plan)
-            found.append(verdict)
-            result = verdict.result
-            if result is None:
-                continue
-            if result.partial:
-                # Reasons have details; later the view is another one.
-                _ = result.refused
-            if len(verdict.columns.preempt_ids):
-                # Once they are in flight, the victims have ended.
-                _ = result.accepted
-            if members is None or result.is_noop():
-                continue
-            view = bound(verdict.columns)
-            try:
-                overlay.add(view, plan, verdict.codes, verdict.kept_preemptions, store.nodes_view, store.allocs_view)
-            except ValueError:
-                # The very same plan is in flight already: the columns need a binding of their own.
-                verdict.columns = copy.copy(verdict.columns)
-                verdict.columns.bound = None
-                view = bound(verdict.columns)
-                overlay.add(view, plan, verdict.codes, verdict.kept_preemptions, store.nodes_view, store.allocs_view)
-            members.append(view)
+        found: list[Verified] = []
+        if group is None:
+            for plan in plans:
+                self._verify_alone(store, plan, None, found)
+            return found
+        members = self._groups.setdefault(group, [])
+        owners = list(plans)
+        # A quota wants to see every plan.
+        views = [None if self._over_quota is not None else self._view_of(store, plan) for plan in owners]
+        rests = numpy.zeros(len(owners), numpy.uint8)
+        while len(found) < len(owners):
+            first = len(found)
+            alone = not len(self._overlay)
+            end = verify_whole(store.nodes_view, store.allocs_view, views, owners, first, RULE_FLAGS[self._rules], self._overlay, rests)
+            if first < end:
+                members.extend(view for view in views[first:end] if view is not None)
+                accepted = accepted_by(InFlightState(store, self._overlay))
+                for plan, rest in zip(owners[first:end], rests[first:end].tolist(), strict=True):
+                    columns = plan._columns
+                    verdict = Verified(plan, columns, None, rest != 0)
+                    verdict.result = whole_result(plan, columns, accepted_by(store) if alone else accepted)
+                    found.append(verdict)
+                    alone = False
+            if end < len(owners):
+                self._verify_alone(store, owners[end], members, found)
         return found
+
+    def _view_of(self, store: StateStore, plan: AnyPlan) -> PlanView | None:
+        """Return the columns of a plan that may be verified among others, None if it has none yet, or places one id on several nodes."""
+        columns: PlanColumns | None = plan._columns
+        if columns is None or columns.state_token is not store.shapes or columns.repeats_ids:
+            return None
+        return columns.bound or columns.view()
+
+    def _verify_alone(self, store: StateStore, plan: AnyPlan, members: list[PlanView] | None, found: list[Verified]) -> None:
+        """Verify one plan, and add what is accepted to *members* and the view, unless they are None."""
+        verdict = self._verify_one(store, plan)
+        found.append(verdict)
+        result = verdict.result
+        if result is None:
+            return
+        if result.partial:
+            # Reasons have details; later the view is another one.
+            _ = result.refused
+        if len(verdict.columns.preempt_ids):
+            # Once they are in flight, the victims have ended.
+            _ = result.accepted
+        if members is None or result.is_noop():
+            return
+        view = verdict.columns.view()
+        try:
+            self._overlay.add(view, plan, verdict.codes, verdict.kept_preemptions, store.nodes_view, store.allocs_view)
+        except ValueError:
+            # The very same plan is in flight already: the columns need a binding of their own.
+            verdict.columns = copy.copy(verdict.columns)
+            verdict.columns.bound = None
+            view = verdict.columns.view()
+            self._overlay.add(view, plan, verdict.codes, verdict.kept_preemptions, store.nodes_view, store.allocs_view)
+        members.append(view)
 
     def _verify_one(self, store: StateStore, plan: AnyPlan) -> Verified:
         try:

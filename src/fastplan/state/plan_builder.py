@@ -168,6 +168,8 @@ class PlanBuilder:
             repeats_ids=len(set(known)) < len(known),
             state_token=self._state.shapes,
         )
+        # Bound where the plan is made: its maker is one of many, whoever verifies it is alone.
+        columns.view()
         self.plan._columns = columns
         return self.plan
 

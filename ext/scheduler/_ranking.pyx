@@ -25,6 +25,7 @@ cdef enum:
     OUT = 127               # left out by the caller
 
     CHUNK = 256             # candidates scored at a time
+    TOP_MAX = 16
     TERMS_MAX = 4           # fit, job anti-affinity, reschedule penalty, affinity
     PARTS = 420             # a common multiple of 1 to 7
 
@@ -527,28 +528,29 @@ cdef class Ranking:
         return None if index < 0 else (index, key, self.candidates[index].tie)
 
     def top(self, Py_ssize_t count):
-        """Return up to *count* candidates that fit, the best ones first."""
+        """Return up to *count* candidates that fit, at most 16, the best ones first."""
+        cdef Entry[TOP_MAX] best        # `total` holds the key
+        cdef Entry entry
+        cdef Py_ssize_t found = 0
         cdef Py_ssize_t i, place
-        cdef int64_t key
-        cdef list found = []
-        cdef list keys = []
-        cdef Candidate* candidate
+        if not 0 <= count <= TOP_MAX:
+            raise ValueError(f"{count} candidates, at most {TOP_MAX} are told")
         if self.spreads is not None:
             self.spreads.score_all(self.place_scores)
-        for i in range(self.count):
-            candidate = &self.candidates[i]
-            if candidate.code != FITS:
+        for i in range(self.count if count else 0):
+            if self.candidates[i].code != FITS:
                 continue
-            key = self._key(candidate)
-            if len(keys) == count and key < <int64_t> keys[count - 1][0]:
+            entry = self._entry(i)
+            entry.total = self._key(&self.candidates[i])
+            if found == count and not before(&entry, &best[count - 1]):
                 continue
-            place = len(keys)
-            while place and (key > <int64_t> keys[place - 1][0] or (key == <int64_t> keys[place - 1][0] and candidate.tie < <uint64_t> keys[place - 1][1])):
+            place = found if found < count else count - 1
+            found = place + 1 if found < count else found
+            while place and before(&entry, &best[place - 1]):
+                best[place] = best[place - 1]
                 place -= 1
-            keys.insert(place, (key, candidate.tie))
-            found.insert(place, i)
-            del keys[count:], found[count:]
-        return found
+            best[place] = entry
+        return [best[i].index for i in range(found)]
 
     def place(self, uint32_t[::1] chosen not None):
         """Place as many as *chosen* (uint32) has room for, each on the best candidate of its turn; write their indexes and return how many there are."""

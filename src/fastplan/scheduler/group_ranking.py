@@ -7,6 +7,7 @@ plain path alone, at each selection.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -123,6 +124,7 @@ class GroupRanking:
             spreads=None if self._spreads is None else self._spreads.counts,
             places=None if self._spreads is None else self._spreads.places[self._places],
         )
+        self._class_names, self._class_numbers = numpy.unique([candidates.nodes[place].node_class for place in self._places.tolist()], return_inverse=True)
         self._refused: dict[int, tuple[bool, str]] = {}
         """Candidates that were not confirmed: whether they are filtered, and why."""
         self._seen_changes = 0
@@ -299,13 +301,17 @@ class GroupRanking:
                 metrics.filter_node(node, problem.reason)
         codes = numpy.empty(len(self._places), numpy.int8)
         self._kernel.codes(codes)
-        for index in numpy.flatnonzero(codes).tolist():
-            node_class, code = self._node_of(index).node_class, codes[index]
-            filtered, reason = self._refused.get(index) or ((True, DISTINCT_HOSTS) if code == LEFT_OUT else (False, Reason(code).text))
-            if filtered:
-                metrics.filter_nodes(node_class, reason, 1)
+        failing = numpy.flatnonzero(codes)
+        for index in self._refused:
+            filtered, reason = self._refused[index]
+            note = metrics.filter_nodes if filtered else metrics.exhaust_nodes
+            note(self._node_of(index).node_class, reason, 1)
+        told = failing[~numpy.isin(failing, list(self._refused))] if self._refused else failing
+        for (code, number), count in Counter(zip(codes[told].tolist(), self._class_numbers[told].tolist(), strict=True)).items():
+            if code == LEFT_OUT:
+                metrics.filter_nodes(self._class_names[number], DISTINCT_HOSTS, count)
             else:
-                metrics.exhaust_nodes(node_class, reason, 1)
+                metrics.exhaust_nodes(self._class_names[number], Reason(code).text, count)
 
     # --- many copies --------------------------------------------------------------------------------------------------
 

@@ -10,35 +10,79 @@ from fastplan.errors import InvalidInput
 from fastplan.fit import allocs_fit
 from fastplan.fit.demand import totals_of
 from fastplan.state import StateReader
-from fastplan.structs import Allocation
+from fastplan.structs import Allocation, Job, Node
+
+JobKey = tuple[str, str]
+"""Namespace and job id."""
 
 _BY_NODE_AND_NAME = ("system", "sysbatch")
 
 
-def over_committed(state: StateReader, shrunk: Iterable[str] = ()) -> list[str]:
+def over_committed(state: StateReader, shrunk: Iterable[str] = (), node_ids: Iterable[str] | None = None) -> list[str]:
     """Return where the allocations that are terminal on neither side need more than their node has (design: what counts as used).
 
-    *shrunk*: ids of nodes that supply less than they did, of which nothing is said.
+    *shrunk*: ids of nodes that supply less than they did, of which nothing is said. *node_ids*: the nodes to look at, None for all.
     """
     found = []
-    for node in state.nodes():
-        if node.id in shrunk:
-            continue
-        live = state.allocs_by_node(node.id, terminal=False)
-        try:
-            result = allocs_fit(node, live)
-        except InvalidInput as error:
-            found.append(f"node {node.id}: {error}")
-            continue
-        if not result.fit or result.error:
-            found.append(f"node {node.id}: {result.error or result.reason} with {len(live)} allocations")
+    for node in _nodes(state, node_ids):
+        if node.id not in shrunk:
+            found += _overload(node, state.allocs_by_node(node.id, terminal=False))
     return found
 
 
-def doubled_slots(state: StateReader) -> list[str]:
-    """Return the slots of system and sysbatch jobs, node and name, in which more than one allocation is told to run and has not ended (schedulers 5.3)."""
+def placed_without_room(state: StateReader, index: int, job: JobKey, verified_at: int) -> list[str]:
+    """Return where the plan that was written at *index*, the last one, has placed something although there was no room or the node takes nothing.
+
+    As strict rules have it: everything whose client has not ended counts, but for what the same plan has stopped or evicted. *job*: of the plan.
+    *verified_at*: the index of the state on which it was verified; nothing is said of nodes that changed after that, while the plan was on its way.
+    """
     found = []
-    for job in state.jobs():
+    for node_id, placed in sorted(_on_nodes(alloc for alloc in state.allocs_by_job(*job) if alloc.create_index == index).items()):
+        node = state.node(node_id)
+        if node is None or node.modify_index > verified_at:
+            continue
+        if node.status != "ready" or node.scheduling_eligibility != "eligible":
+            names = ", ".join(alloc.id for alloc in placed)
+            found.append(f"node {node_id} is {node.status} and {node.scheduling_eligibility}, and {names} was placed on it")
+        found += _overload(node, [alloc for alloc in state.allocs_by_node(node_id) if not alloc.is_client_terminal and not _ended_at(alloc, index)])
+    return found
+
+
+def _ended_at(alloc: Allocation, index: int) -> bool:
+    return alloc.is_server_terminal and alloc.alloc_modify_index == index
+
+
+def _nodes(state: StateReader, node_ids: Iterable[str] | None) -> list[Node]:
+    if node_ids is None:
+        return state.nodes()
+    return [node for node in map(state.node, node_ids) if node is not None]
+
+
+def _on_nodes(allocs: Iterable[Allocation]) -> dict[str, list[Allocation]]:
+    by_node: dict[str, list[Allocation]] = defaultdict(list)
+    for alloc in allocs:
+        by_node[alloc.node_id].append(alloc)
+    return by_node
+
+
+def _overload(node: Node, allocs: list[Allocation]) -> list[str]:
+    """Return why allocations do not fit a node together; empty if they do."""
+    try:
+        result = allocs_fit(node, allocs)
+    except InvalidInput as error:
+        return [f"node {node.id}: {error}"]
+    if result.fit and not result.error:
+        return []
+    return [f"node {node.id}: {result.error or result.reason} with {len(allocs)} allocations"]
+
+
+def doubled_slots(state: StateReader, jobs: Iterable[Job] | None = None) -> list[str]:
+    """Return the slots of system and sysbatch jobs, node and name, in which more than one allocation is told to run and has not ended (schedulers 5.3).
+
+    *jobs*: those to look at, None for all.
+    """
+    found = []
+    for job in state.jobs() if jobs is None else jobs:
         if job.type not in _BY_NODE_AND_NAME:
             continue
         slots: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -48,10 +92,13 @@ def doubled_slots(state: StateReader) -> list[str]:
     return found
 
 
-def doubled_names(state: StateReader) -> list[str]:
-    """Return the names of service jobs that more than one allocation carries which is told to run and has not ended, canaries and unknown ones aside."""
+def doubled_names(state: StateReader, jobs: Iterable[Job] | None = None) -> list[str]:
+    """Return the names of service jobs that more than one allocation carries which is told to run and has not ended, canaries and unknown ones aside.
+
+    *jobs*: those to look at, None for all.
+    """
     found = []
-    for job in state.jobs():
+    for job in state.jobs() if jobs is None else jobs:
         if job.type != "service":
             continue
         names = Counter(alloc.name for alloc in state.allocs_by_job(job.namespace, job.id, terminal=False) if _counts(alloc))

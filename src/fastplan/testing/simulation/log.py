@@ -5,11 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from fastplan.errors import StorageFailed
 from fastplan.fsm import StateMachine
 from fastplan.replication.contract import BatchHandle, Gained, LogItem, Lost, Stopped
 from fastplan.testing.log import SimulatedLog
+
+GONE: Final = "the disk is gone"
+"""What a log says after a crash."""
 
 Listener = Callable[[Sequence[LogItem]], None]
 
@@ -72,7 +76,7 @@ class RestartableLog(SimulatedLog):
     def propose_batch(self, entries: Sequence[bytes], *, term: int, keys: Sequence[bytes | None] | None = None) -> BatchHandle:
         """Append entries next to each other. Raises `StorageFailed` after a crash; see `Replicator`."""
         if self._crashed:
-            raise StorageFailed("the disk is gone")
+            raise StorageFailed(GONE)
         return super().propose_batch(entries, term=term, keys=keys)
 
     def crash(self) -> None:
@@ -84,10 +88,10 @@ class RestartableLog(SimulatedLog):
         items = [item for _, batch in pending for item in batch]
         self._storage.store(items[: self._randomness.randrange(len(items) + 1)])
         for handle, _ in pending:
-            handle.fail(StorageFailed("the disk is gone"))
+            handle.fail(StorageFailed(GONE))
         self.set_busy(False)
-        self._events.announce(Lost(self.term, "the disk is gone"))
-        self._events.announce(Stopped(StorageFailed("the disk is gone")))
+        self._events.announce(Lost(self.term, GONE))
+        self._events.announce(Stopped(StorageFailed(GONE)))
 
     def _apply(self, items: list[LogItem]) -> list[object]:
         self._storage.store(items)

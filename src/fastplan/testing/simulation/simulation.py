@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import Counter, deque
 from collections.abc import Awaitable
@@ -18,7 +19,7 @@ from fastplan.testing.clock import VirtualClock, run_virtual
 from fastplan.testing.simulation import checks
 from fastplan.testing.simulation.actions import Actions
 from fastplan.testing.simulation.executor import Pace, SeededExecutor
-from fastplan.testing.simulation.log import RestartableLog, Storage
+from fastplan.testing.simulation.log import GONE, RestartableLog, Storage
 from fastplan.testing.simulation.witness import Witness
 
 LAST_ACTIONS = 20
@@ -62,6 +63,37 @@ class Report:
     outcomes: Counter[str] = field(default_factory=Counter)
 
 
+class _LoggedErrors(logging.Handler):
+    """What is logged as an error while it is entered: there is nothing that a server should not be able to live with. Less is not shown."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self._texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        # A server says so when its log ends, and that was planned.
+        if GONE not in text:
+            self._texts.append(f"logged as an error: {text}")
+
+    def taken(self) -> list[str]:
+        texts, self._texts = self._texts, []
+        return texts
+
+    def __enter__(self) -> None:
+        for logger in _LOGGERS:
+            logger.addHandler(self)
+        self._propagated, _LOGGERS[0].propagate = _LOGGERS[0].propagate, False
+
+    def __exit__(self, *_: object) -> None:
+        _LOGGERS[0].propagate = self._propagated
+        for logger in _LOGGERS:
+            logger.removeHandler(self)
+
+
+_LOGGERS = (logging.getLogger("fastplan"), logging.getLogger("asyncio"))
+
+
 class Simulation:
     """A run from one seed. `run` returns its report, or raises Violation."""
 
@@ -82,6 +114,7 @@ class Simulation:
         self.server: Server
         self.last: deque[str] = deque(maxlen=LAST_ACTIONS)
         self._found: list[str] = []
+        self._errors = _LoggedErrors()
         self._operations: set[asyncio.Task[None]] = set()
 
     def _source(self) -> random.Random:
@@ -89,7 +122,13 @@ class Simulation:
 
     def run(self) -> Report:
         """Run from beginning to end."""
-        run_virtual(self._main(), self.clock)
+        with self._errors:
+            try:
+                run_virtual(self._main(), self.clock)
+            except Violation:
+                raise
+            except Exception as error:
+                raise Violation(self.seed, self.step, [f"{type(error).__name__}: {error}"], list(self.last)) from error
         return self.report
 
     async def _main(self) -> None:
@@ -147,8 +186,9 @@ class Simulation:
 
     def compare(self, when: str) -> None:
         """Compare the server's state with that of the witness, which has seen the log entry by entry."""
-        if self.server.machine.store.to_dump() != self.witness.machine.store.to_dump():
-            self.fail([f"{when} the server's state is not that of the log"])
+        found = checks.differences(self.server.machine.store, self.witness.machine.store)
+        if found:
+            self.fail([f"{when} the server's state is not that of the log: {', '.join(found)}"])
 
     def note(self, action: str) -> None:
         """Note what happens, for those who read of a violation."""
@@ -177,11 +217,13 @@ class Simulation:
             self._found.append(f"{kind} was acknowledged at index {written.index}, which is not stored")
 
     def _hear(self, reply: SubmitReply) -> None:
-        """Note the answer to a plan."""
+        """Note the answer to a plan, and see whether it is true."""
         result: Any = reply.result
         self.report.plans += 1
         self.report.refused += bool(result.rejected_nodes)
         self.report.placed += result.accepted_counts[1]
+        if result.alloc_index:
+            self._found += self.witness.missing(alloc for allocs in result.node_allocation.values() for alloc in allocs)
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
@@ -189,6 +231,7 @@ class Simulation:
         """Check what must hold at any time. Raises Violation."""
         found, self._found = self._found, []
         found += self.witness.violations
+        found += self._errors.taken()
         found += checks.of_server(self.server)
         if found:
             self.fail(found)

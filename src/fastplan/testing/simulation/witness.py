@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fastplan import codec
 from fastplan.fsm import StateMachine
 from fastplan.replication.contract import LogItem
+from fastplan.structs import Allocation, Job
 from fastplan.testing import invariants
 
 
@@ -16,14 +17,57 @@ class Witness:
     def __init__(self) -> None:
         self.machine = StateMachine()
         self.violations: list[str] = []
+        self.stopped_jobs: set[invariants.JobKey] = set()
+        """Jobs that were stopped or forgotten at some time: a plan of theirs may be acknowledged without its allocations (plan-apply 6.10)."""
+        self._shrunk: set[str] = set()
 
     def hear(self, items: Sequence[LogItem]) -> None:
         """Apply entries that were stored, one after the other."""
         for item in items:
+            before = self.machine.foreign_changes
             self.machine.apply([item])
-            if isinstance(codec.decode(item[2]), codec.PlanEntry):
-                self._look(item[0])
+            found = codec.decode(item[2])
+            if isinstance(found, codec.PlanEntry):
+                # One that has the key of an earlier plan changes nothing.
+                self._look_at_plan(item[0], (found.namespace, found.job_id), found.verified_at)
+            elif self.machine.foreign_changes > before:
+                for command in found.command.commands if isinstance(found.command, codec.Batch) else [found.command]:
+                    self._note(command)
 
-    def _look(self, index: int) -> None:
+    def _note(self, command: codec.Single) -> None:
         store = self.machine.store
-        self.violations += [f"at index {index}: {sentence}" for sentence in invariants.over_committed(store)]
+        if isinstance(command, codec.UpsertNodes):
+            # A node may register with less than it had.
+            self._shrunk = {node.id for node in store.nodes() if invariants.over_committed(store, node_ids=[node.id])}
+        elif isinstance(command, codec.UpsertJob):
+            job = Job.from_api(command.job)
+            if job.stop:
+                self.stopped_jobs.add((job.namespace, job.id))
+        elif isinstance(command, codec.DeleteJob):
+            self.stopped_jobs.add((command.namespace, command.job_id))
+
+    def _look_at_plan(self, index: int, key: invariants.JobKey, verified_at: int) -> None:
+        store = self.machine.store
+        changed = [alloc for alloc in store.allocs_by_job(*key) if alloc.modify_index == index]
+        found = invariants.placed_without_room(store, index, key, verified_at)
+        found += invariants.over_committed(store, self._shrunk, sorted({alloc.node_id for alloc in changed}))
+        job = store.job(*key)
+        if job is not None:
+            found += invariants.doubled_slots(store, [job])
+            if not any(_is_canary(alloc) for alloc in store.allocs_by_job(*key)):
+                # Else two allocations may share a name until the canaries are promoted (schedulers 7.4).
+                found += invariants.doubled_names(store, [job])
+        self.violations += [f"at index {index}: {sentence}" for sentence in found]
+
+    def missing(self, placed: Iterable[Allocation]) -> list[str]:
+        """Return what is not stored of allocations that a plan's answer says were placed."""
+        store = self.machine.store
+        return [
+            f"allocation {alloc.id} of {alloc.job_id} was acknowledged, and is not stored"
+            for alloc in placed
+            if store.alloc(alloc.id) is None and (alloc.namespace, alloc.job_id) not in self.stopped_jobs
+        ]
+
+
+def _is_canary(alloc: Allocation) -> bool:
+    return alloc.deployment_status is not None and alloc.deployment_status.canary is True

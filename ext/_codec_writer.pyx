@@ -2,7 +2,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
@@ -14,6 +14,7 @@ from fastplan._codec cimport (
 )
 from fastplan.columns._ids cimport odd_text
 from fastplan.fit._kernels cimport KIND_CORE, KIND_DEVICE, KIND_SHIFT, SUBJECT_SHIFT
+from fastplan.state._plan_view cimport PlanView
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
@@ -147,107 +148,52 @@ cdef class _Texts:
         return 0
 
 
-cdef enum:
-    COLUMNS_MAX = 20
+cdef const uint8_t* borrow(object mask, Py_buffer* loan, Py_ssize_t size, str name) except NULL:
+    """Return the bytes of *mask*; to be released by whoever asks."""
+    PyObject_GetBuffer(mask, loan, PyBUF_SIMPLE)
+    if loan.len != size:
+        found = loan.len
+        PyBuffer_Release(loan)
+        raise CodecError(f"{name}: {found} bytes where {size} belong")
+    return <const uint8_t*> loan.buf
 
 
-cdef struct Columns:
-    # Borrowed arrays; `give_back` ends the loan.
-    Py_buffer views[COLUMNS_MAX]
-    int count
-
-
-cdef const char* borrow(Columns* columns, object array, size_t bytes_wanted, str name) except? NULL:
-    cdef Py_buffer* view = &columns.views[columns.count]
-    PyObject_GetBuffer(array, view, PyBUF_SIMPLE)
-    columns.count += 1
-    if <size_t> view.len != bytes_wanted:
-        raise CodecError(f"plan.{name}: {view.len} bytes where {bytes_wanted} belong")
-    return <const char*> view.buf
-
-
-cdef void give_back(Columns* columns) noexcept:
-    while columns.count:
-        columns.count -= 1
-        PyBuffer_Release(&columns.views[columns.count])
-
-
-def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespace not None, str job_id not None, uint64_t job_version, int64_t time_ns,
-                uint64_t verified_at, list shapes not None, bytes answer, bytes cold, text_of):
+def encode_plan(PlanView plan not None, list groups not None, list stop_notes not None, accepted, kept_preemptions, bytes eval_key, str namespace not None,
+                str job_id not None, uint64_t job_version, int64_t time_ns, uint64_t verified_at, list shapes not None, bytes answer, bytes cold, text_of):
     """Return the entry of the accepted part of a plan.
 
-    *columns*: the plan (docs/architecture.md, "Plan columns"). *accepted*: uint8 (k), 1 where the node was accepted; `None`: all of them.
-    *kept_preemptions*: uint8 (p), or `None`: all of them. *eval_key*: 16 bytes or `None`. *shapes*: per shape of the plan the row that
-    it has in committed state (int), or its content (bytes). *answer*: msgpack of the refused part of the answer, or `None`. *cold*: msgpack of
-    whatever the columns do not hold, or `None`.
+    *plan*: its columns. *groups*, *stop_notes*: what they refer to (docs/architecture.md, "Plan columns"). *accepted*: uint8 (k), 1 where the node was
+    accepted; `None`: all of them. *kept_preemptions*: uint8 (p), or `None`: all of them. *eval_key*: 16 bytes or `None`. *shapes*: per shape of the plan
+    the row that it has in committed state (int), or its content (bytes). *answer*: msgpack of the refused part of the answer, or `None`. *cold*: msgpack
+    of whatever the columns do not hold, or `None`.
     *text_of*: text of an interned number. Raises `CodecError` for columns that contradict each other.
     """
     cdef Writer out = Writer(NULL, 0, 0)
     cdef PlanHead head
     cdef _Texts texts = _Texts()
-    cdef Columns arrays
-    cdef object array = columns.node_rows
-    cdef uint32_t k = <uint32_t> len(array)
-    cdef uint32_t n, m, s, p, i, j, last, kept, count
-    cdef const uint32_t* node_rows
-    cdef const uint32_t* generations
-    cdef const uint32_t* offsets
+    cdef Py_buffer accepted_loan, kept_loan
+    cdef uint32_t k = <uint32_t> plan.node_count, n = <uint32_t> plan.place_count, m = <uint32_t> plan.claim_count
+    cdef uint32_t s = <uint32_t> plan.stop_count, p = <uint32_t> plan.preempt_count
+    cdef uint32_t i, j, last, kept, count
+    cdef const uint32_t* offsets = plan.place_offsets
+    cdef const uint32_t* stop_offsets = plan.stop_offsets
+    cdef const uint32_t* preempt_offsets = plan.preempt_offsets
+    cdef const uint32_t* claim_offsets = plan.claim_offsets
     cdef const uint8_t* mask = NULL
     cdef const uint8_t* kept_mask = NULL
-    cdef const uint8_t* ids
-    cdef const uint16_t* shape_index
-    cdef const uint16_t* group_index
-    cdef const int32_t* name_index
-    cdef const uint8_t* client_status
-    cdef const uint32_t* claim_offsets = NULL
-    cdef const uint64_t* claims = NULL
-    cdef const uint32_t* stop_offsets
-    cdef const uint8_t* stop_ids = NULL
-    cdef const uint16_t* stop_notes = NULL
-    cdef const uint32_t* preempt_offsets
-    cdef const uint8_t* preempt_ids = NULL
-    cdef const uint8_t* preempt_by = NULL
     cdef size_t head_at
     cdef uint64_t claim
     cdef list odd = []
     cdef list notes
     cdef bytes subject
     memset(&head, 0, sizeof(PlanHead))
-    arrays.count = 0
     try:
-        node_rows = <const uint32_t*> borrow(&arrays, array, k * 4, "node_rows")
-        generations = <const uint32_t*> borrow(&arrays, columns.node_generations, k * 4, "node_generations")
-        offsets = <const uint32_t*> borrow(&arrays, columns.place_offsets, (k + 1) * 4, "place_offsets")
         if accepted is not None:
-            mask = <const uint8_t*> borrow(&arrays, accepted, k, "accepted")
-        n = offsets[k]
-        ids = <const uint8_t*> borrow(&arrays, columns.alloc_ids, <size_t> n * 16, "alloc_ids")
-        shape_index = <const uint16_t*> borrow(&arrays, columns.shape_index, <size_t> n * 2, "shape_index")
-        group_index = <const uint16_t*> borrow(&arrays, columns.group_index, <size_t> n * 2, "group_index")
-        name_index = <const int32_t*> borrow(&arrays, columns.name_index, <size_t> n * 4, "name_index")
-        client_status = <const uint8_t*> borrow(&arrays, columns.client_status, n, "client_status")
-        claim_offsets = <const uint32_t*> borrow(&arrays, columns.claim_offsets, <size_t> (n + 1) * 4, "claim_offsets")
-        m = claim_offsets[n]
-        claims = <const uint64_t*> borrow(&arrays, columns.claims, <size_t> m * 8, "claims")
-        stop_offsets = <const uint32_t*> borrow(&arrays, columns.stop_offsets, (k + 1) * 4, "stop_offsets")
-        s = stop_offsets[k]
-        if s:
-            stop_ids = <const uint8_t*> borrow(&arrays, columns.stop_ids, <size_t> s * 16, "stop_ids")
-            stop_notes = <const uint16_t*> borrow(&arrays, columns.stop_note_index, <size_t> s * 2, "stop_note_index")
-        preempt_offsets = <const uint32_t*> borrow(&arrays, columns.preempt_offsets, (k + 1) * 4, "preempt_offsets")
-        p = preempt_offsets[k]
-        if p:
-            preempt_ids = <const uint8_t*> borrow(&arrays, columns.preempt_ids, <size_t> p * 16, "preempt_ids")
-            preempt_by = <const uint8_t*> borrow(&arrays, columns.preempted_by, <size_t> p * 16, "preempted_by")
-            if kept_preemptions is not None:
-                kept_mask = <const uint8_t*> borrow(&arrays, kept_preemptions, p, "kept_preemptions")
-        for i in range(k):
-            if offsets[i] > offsets[i + 1] or stop_offsets[i] > stop_offsets[i + 1] or preempt_offsets[i] > preempt_offsets[i + 1]:
-                raise CodecError(f"plan: the offsets of node {i} fall")
+            mask = borrow(accepted, &accepted_loan, k, "accepted")
+        if p and kept_preemptions is not None:
+            kept_mask = borrow(kept_preemptions, &kept_loan, p, "kept_preemptions")
         for i in range(n):
-            if claim_offsets[i] > claim_offsets[i + 1]:
-                raise CodecError(f"plan.claim_offsets: they fall at placement {i}")
-            if shape_index[i] >= <size_t> len(shapes) or group_index[i] >= <size_t> len(columns.groups):
+            if plan.shape_index[i] >= <size_t> len(shapes) or plan.group_index[i] >= <size_t> len(groups):
                 raise CodecError(f"plan: placement {i} names a shape or group that the plan does not have")
         reserve(&out, HEADER_BYTES + sizeof(PlanHead) + <size_t> k * 12 + <size_t> n * 32 + <size_t> m * 8 + <size_t> s * 18 + <size_t> p * 32 + 256)
         put_header(&out, ENTRY_PLAN, 0 if cold is None else FLAG_COLD, time_ns)
@@ -266,11 +212,11 @@ def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespa
         kept = 0
         for i in range(k):
             if offsets[i + 1] > offsets[i] and (mask == NULL or mask[i]):
-                put_u32(&out, node_rows[i])
+                put_u32(&out, plan.node_rows[i])
                 head.nodes += 1
         for i in range(k):
             if offsets[i + 1] > offsets[i] and (mask == NULL or mask[i]):
-                put_u32(&out, generations[i])
+                put_u32(&out, plan.node_generations[i])
         for i in range(k):
             if offsets[i + 1] > offsets[i] and (mask == NULL or mask[i]):
                 kept += offsets[i + 1] - offsets[i]
@@ -286,14 +232,14 @@ def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespa
             last = i
             while last < k and (mask == NULL or mask[last]):
                 last += 1
-            put(&out, ids + <size_t> offsets[i] * 16, <size_t> (offsets[last] - offsets[i]) * 16)
+            put(&out, plan.alloc_ids + <size_t> offsets[i] * 16, <size_t> (offsets[last] - offsets[i]) * 16)
             for j in range(offsets[i], offsets[last]):
-                note_odd(odd, ids + <size_t> j * 16)
+                note_odd(odd, plan.alloc_ids + <size_t> j * 16)
             i = last
-        put_runs(&out, mask, offsets, k, <const char*> shape_index, 2)
-        put_runs(&out, mask, offsets, k, <const char*> group_index, 2)
-        put_runs(&out, mask, offsets, k, <const char*> name_index, 4)
-        put_runs(&out, mask, offsets, k, <const char*> client_status, 1)
+        put_runs(&out, mask, offsets, k, <const char*> plan.shape_index, 2)
+        put_runs(&out, mask, offsets, k, <const char*> plan.group_index, 2)
+        put_runs(&out, mask, offsets, k, <const char*> plan.name_index, 4)
+        put_runs(&out, mask, offsets, k, <const char*> plan.client_status, 1)
         count = 0
         for i in range(k):
             if mask == NULL or mask[i]:
@@ -305,45 +251,45 @@ def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespa
         for i in range(k):
             if mask == NULL or mask[i]:
                 for j in range(claim_offsets[offsets[i]], claim_offsets[offsets[i + 1]]):
-                    claim = local_claim(texts, claims[j])
+                    claim = local_claim(texts, plan.claims[j])
                     put(&out, &claim, 8)
 
         # Stops and preemptions are resolved by id, so they need no node.
         count = 0
         for i in range(k):
             if (mask == NULL or mask[i]) and stop_offsets[i + 1] > stop_offsets[i]:
-                put(&out, stop_ids + <size_t> stop_offsets[i] * 16, <size_t> (stop_offsets[i + 1] - stop_offsets[i]) * 16)
+                put(&out, plan.stop_ids + <size_t> stop_offsets[i] * 16, <size_t> (stop_offsets[i + 1] - stop_offsets[i]) * 16)
                 for j in range(stop_offsets[i], stop_offsets[i + 1]):
-                    note_odd(odd, stop_ids + <size_t> j * 16)
+                    note_odd(odd, plan.stop_ids + <size_t> j * 16)
                 count += stop_offsets[i + 1] - stop_offsets[i]
         head.stops = count
-        notes = columns.stop_notes if s else []
+        notes = stop_notes if s else []
         for i in range(k):
             if (mask == NULL or mask[i]) and stop_offsets[i + 1] > stop_offsets[i]:
                 for j in range(stop_offsets[i], stop_offsets[i + 1]):
-                    if stop_notes[j] >= <size_t> len(notes):
+                    if plan.stop_note_index[j] >= <size_t> len(notes):
                         raise CodecError(f"plan: stop {j} names a note that the plan does not have")
-                put(&out, stop_notes + stop_offsets[i], <size_t> (stop_offsets[i + 1] - stop_offsets[i]) * 2)
+                put(&out, plan.stop_note_index + stop_offsets[i], <size_t> (stop_offsets[i + 1] - stop_offsets[i]) * 2)
         count = 0
         for i in range(k):
             if mask == NULL or mask[i]:
                 for j in range(preempt_offsets[i], preempt_offsets[i + 1]):
                     if kept_mask == NULL or kept_mask[j]:
-                        put(&out, preempt_ids + <size_t> j * 16, 16)
-                        note_odd(odd, preempt_ids + <size_t> j * 16)
+                        put(&out, plan.preempt_ids + <size_t> j * 16, 16)
+                        note_odd(odd, plan.preempt_ids + <size_t> j * 16)
                         count += 1
         head.preemptions = count
         for i in range(k):
             if mask == NULL or mask[i]:
                 for j in range(preempt_offsets[i], preempt_offsets[i + 1]):
                     if kept_mask == NULL or kept_mask[j]:
-                        put(&out, preempt_by + <size_t> j * 16, 16)
-                        note_odd(odd, preempt_by + <size_t> j * 16)
+                        put(&out, plan.preempted_by + <size_t> j * 16, 16)
+                        note_odd(odd, plan.preempted_by + <size_t> j * 16)
 
         # Texts.
         put_text(&out, namespace)
         put_text(&out, job_id)
-        for text in columns.groups:
+        for text in groups:
             put_text(&out, text)
             head.groups += 1
         for shape in shapes:
@@ -371,7 +317,10 @@ def encode_plan(columns, accepted, kept_preemptions, bytes eval_key, str namespa
         memcpy(out.start + head_at, &head, sizeof(PlanHead))
         return sealed(&out)
     finally:
-        give_back(&arrays)
+        if mask != NULL:
+            PyBuffer_Release(&accepted_loan)
+        if kept_mask != NULL:
+            PyBuffer_Release(&kept_loan)
         free(out.start)
 
 
@@ -492,23 +441,15 @@ def numbered_key(str eval_id not None, str token not None, int64_t number):
     return PyBytes_FromStringAndSize(<const char*> words, sizeof(words))
 
 
-def plan_key(columns, str eval_id not None, str token not None, uint64_t snapshot_index):
+def plan_key(PlanView plan not None, str eval_id not None, str token not None, uint64_t snapshot_index):
     """Return the key of a plan without number, 24 bytes: 16 that stand for evaluation and token, 8 for the plan among those of this run.
 
     The latter come from the index that the plan was made at and the ids that it concerns.
     """
     cdef uint64_t words[3]
-    cdef Columns arrays
-    cdef Py_buffer* view
     run_words(words, eval_id, token)
     words[2] = fold(3, snapshot_index)
-    arrays.count = 0
-    try:
-        for array in (columns.alloc_ids, columns.stop_ids, columns.preempt_ids):
-            view = &arrays.views[arrays.count]
-            PyObject_GetBuffer(array, view, PyBUF_SIMPLE)
-            arrays.count += 1
-            words[2] = fold_bytes(words[2], <const char*> view.buf, view.len)
-    finally:
-        give_back(&arrays)
+    words[2] = fold_bytes(words[2], <const char*> plan.alloc_ids, <size_t> plan.place_count * 16)
+    words[2] = fold_bytes(words[2], <const char*> plan.stop_ids, <size_t> plan.stop_count * 16)
+    words[2] = fold_bytes(words[2], <const char*> plan.preempt_ids, <size_t> plan.preempt_count * 16)
     return PyBytes_FromStringAndSize(<const char*> words, sizeof(words))

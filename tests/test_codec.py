@@ -17,6 +17,7 @@ from fastplan.columns.ids import keys_of, text_of, texts_of
 from fastplan.errors import CodecError, VersionUnsupported
 from fastplan.fit._nodes import NodeTable
 from fastplan.fit.interning import number_of, text_of_number
+from fastplan.state._plan_view import PlanView
 
 GOLDEN = Path(__file__).parent / "golden"
 TIME_NS = 1_700_000_000_123_456_789
@@ -42,17 +43,20 @@ def columns(nodes: int = 0, **changes: Any) -> SimpleNamespace:
     return SimpleNamespace(
         node_rows=array("node_rows", numpy.uint32, range(nodes)),
         node_generations=array("node_generations", numpy.uint32, [1] * nodes),
+        in_scope=array("in_scope", numpy.uint8, [1] * nodes),
         place_offsets=array("place_offsets", numpy.uint32, [0] * (nodes + 1)),
         alloc_ids=keys_of(ids),
         shape_index=array("shape_index", numpy.uint16, [0] * count),
         group_index=array("group_index", numpy.uint16, [0] * count),
         name_index=array("name_index", numpy.int32, range(count)),
         client_status=array("client_status", numpy.uint8, [1] * count),
+        place_flags=array("place_flags", numpy.uint8, [0] * count),
         claim_offsets=array("claim_offsets", numpy.uint32, [0] * (count + 1)),
         claims=array("claims", numpy.uint64, []),
         stop_offsets=array("stop_offsets", numpy.uint32, [0] * (nodes + 1)),
         stop_ids=keys_of(stops),
         stop_note_index=array("stop_note_index", numpy.uint16, [0] * len(stops)),
+        stop_client=array("stop_client", numpy.uint8, [0] * len(stops)),
         stop_notes=changes.pop("stop_notes", []),
         preempt_offsets=array("preempt_offsets", numpy.uint32, [0] * (nodes + 1)),
         preempt_ids=keys_of(preemptions),
@@ -60,6 +64,11 @@ def columns(nodes: int = 0, **changes: Any) -> SimpleNamespace:
         groups=changes.pop("groups", ["web"]),
         **changes,
     )
+
+
+def view_of(plan: Any) -> PlanView:
+    """The columns bound, with as many shapes as they need."""
+    return PlanView(plan, numpy.zeros((max(plan.shape_index.tolist(), default=-1) + 1, 4), numpy.int64))
 
 
 def encoded(plan: Any, accepted: list[int] | None = None, kept: list[int] | None = None, shapes: list[int | bytes] | None = None, **changes: Any) -> bytes:
@@ -74,7 +83,9 @@ def encoded(plan: Any, accepted: list[int] | None = None, kept: list[int] | None
         "cold": None,
     } | changes
     return codec.encode_plan(
-        plan,
+        view_of(plan),
+        plan.groups,
+        plan.stop_notes,
         None if accepted is None else numpy.array(accepted, numpy.uint8),
         None if kept is None else numpy.array(kept, numpy.uint8),
         values["eval_key"],
@@ -284,7 +295,7 @@ def test_columns_that_contradict_each_other() -> None:
         plan = golden_plan()
         for name, value in changes.items():
             setattr(plan, name, keys_of(["a"]) if name == "alloc_ids" else numpy.array(value, getattr(plan, name).dtype))
-        with pytest.raises(CodecError):
+        with pytest.raises((CodecError, ValueError)):
             encoded(plan, shapes=[1, 2])
 
 
@@ -393,7 +404,7 @@ def test_keys_of_plans() -> None:
     """Equal for the same plan, different for every other one."""
 
     def key(plan: Any = None, eval_id: str = "e1", token: str = "t1", index: int = 5) -> bytes:
-        return codec.plan_key(plan or golden_plan(), eval_id, token, index)
+        return codec.plan_key(view_of(plan or golden_plan()), eval_id, token, index)
 
     ids = ["a", "b", "c"]
     plans: list[Any] = [columns(1, place_offsets=[0, count], alloc_ids=ids[:count]) for count in range(4)]

@@ -19,6 +19,7 @@ cdef class PlanView:
     """The columns of a plan as they are now, for the compiled code. ValueError where they do not belong together.
 
     *columns*: arrays under the names of `state.plans.PlanColumns`. *shape_amounts*: int64 (shapes, 4), what its shapes ask.
+    Attributes: `place_count`, `stop_count`, `preempt_count`.
     """
 
     def __init__(self, columns, shape_amounts):

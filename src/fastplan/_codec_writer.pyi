@@ -1,12 +1,15 @@
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy
 from numpy.typing import NDArray
 
+from fastplan.state._plan_view import PlanView
+
 def encode_command(body: bytes, time_ns: int) -> bytes: ...
 def encode_plan(
-    columns: Any,
+    plan: PlanView,
+    groups: list[str],
+    stop_notes: Sequence[tuple[str, str, str]],
     accepted: NDArray[numpy.uint8] | None,
     kept_preemptions: NDArray[numpy.uint8] | None,
     eval_key: bytes | None,
@@ -21,4 +24,4 @@ def encode_plan(
     text_of: Callable[[int], str | tuple[str, str, str]],
 ) -> bytes: ...
 def numbered_key(eval_id: str, token: str, number: int) -> bytes: ...
-def plan_key(columns: Any, eval_id: str, token: str, snapshot_index: int) -> bytes: ...
+def plan_key(plan: PlanView, eval_id: str, token: str, snapshot_index: int) -> bytes: ...

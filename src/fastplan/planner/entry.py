@@ -104,9 +104,10 @@ class EntryMaker:
             columns = PlanColumns.from_plan(plan, self._store())
         except InvalidInput:
             return b""
-        if not (len(columns.alloc_ids) or len(columns.stop_ids)):
+        view = columns.view()
+        if not (view.place_count or view.stop_count):
             return b""
-        return codec.plan_key(columns, plan.eval_id, plan.eval_token, plan.snapshot_index)
+        return codec.plan_key(view, plan.eval_id, plan.eval_token, plan.snapshot_index)
 
     def encode(self, verdict: Verified, now_ns: int) -> bytes:
         """Return the log entry of a verdict that has something to write.
@@ -120,19 +121,20 @@ class EntryMaker:
 
     def _encode(self, verdict: Verified, now_ns: int) -> bytes:
         plan, columns = verdict.plan, verdict.columns
+        view = columns.view()
         result = verdict.outcome()
         store = self._store()
         job = plan.job
         assert job is not None
         _, namespace, stored, _ = self._job(store, job)
         accepted = None
-        if result.partial or len(columns.preempt_ids) or not result.kept:
+        if result.partial or view.preempt_count or not result.kept:
             accepted = verdict.accepted if result.kept else numpy.zeros(len(columns.node_ids), numpy.uint8)
         cold = None
         if (
             not stored
             or columns.extras
-            or len(columns.preempt_ids)
+            or view.preempt_count
             or plan.deployment is not None
             or plan.deployment_updates
             or result.ineligible_nodes
@@ -143,9 +145,11 @@ class EntryMaker:
         if result.partial:
             answer = codec.encode_answer(codec.AnswerPart(list(result.rejected_nodes), result.refresh_index))
         return codec.encode_plan(
-            columns,
+            view,
+            columns.groups,
+            columns.stop_notes,
             accepted,
-            verdict.kept_preemptions if len(columns.preempt_ids) else None,
+            verdict.kept_preemptions if view.preempt_count else None,
             key_of(plan.eval_id) if plan.eval_id else None,
             namespace,
             job.id,

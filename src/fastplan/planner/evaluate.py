@@ -18,6 +18,7 @@ from fastplan.planner.in_flight import InFlightState
 from fastplan.planner.reference import NO_REFRESH_INDEX, OverQuota, StateReader
 from fastplan.planner.result import NOTHING, Accepted, NodeVerdict, PlanResult, refusal
 from fastplan.rules import Rules
+from fastplan.state._plan_view import PlanView
 from fastplan.state.plans import AnyPlan, PlanColumns
 from fastplan.state.snapshot import StateReader as ColumnarState
 
@@ -195,17 +196,17 @@ def accepted_by(reader: StateReader) -> Callable[[PlanResult], Accepted]:
     return accepted_parts
 
 
-def whole_result(plan: AnyPlan, columns: PlanColumns, accepted: Callable[[PlanResult], Accepted]) -> PlanResult:
+def whole_result(plan: AnyPlan, view: PlanView, accepted: Callable[[PlanResult], Accepted]) -> PlanResult:
     """Return the result of a plan of which nothing is refused."""
-    placed = len(columns.alloc_ids)
-    return PlanResult(plan, accepted, counts=(len(columns.stop_ids), placed), planned=placed)
+    placed = view.place_count
+    return PlanResult(plan, accepted, counts=(view.stop_count, placed), planned=placed)
 
 
 def _result(verified: Verified, reader: StateReader, rules: Rules, judged: dict[int, NodeVerdict], refused_count: int) -> PlanResult:
     """Return the result; its maps and reasons are made when somebody asks for them."""
     plan, columns = verified.plan, verified.columns
     if not refused_count:
-        return whole_result(plan, columns, accepted_by(reader))
+        return whole_result(plan, columns.view(), accepted_by(reader))
     codes = verified.codes
 
     def refused_nodes() -> dict[str, NodeVerdict]:

@@ -53,12 +53,12 @@ class OptimisticView:
             alone = not len(self._overlay)
             end = verify_whole(store.nodes_view, store.allocs_view, views, owners, first, RULE_FLAGS[self._rules], self._overlay, rests)
             if first < end:
-                members.extend(view for view in views[first:end] if view is not None)
                 accepted = accepted_by(InFlightState(store, self._overlay))
-                for plan, rest in zip(owners[first:end], rests[first:end].tolist(), strict=True):
-                    columns = plan._columns
-                    verdict = Verified(plan, columns, None, rest != 0)
-                    verdict.result = whole_result(plan, columns, accepted_by(store) if alone else accepted)
+                for plan, view, rest in zip(owners[first:end], views[first:end], rests[first:end].tolist(), strict=True):
+                    assert view is not None
+                    members.append(view)
+                    verdict = Verified(plan, plan._columns, None, rest != 0)
+                    verdict.result = whole_result(plan, view, accepted_by(store) if alone else accepted)
                     found.append(verdict)
                     alone = False
             if end < len(owners):

@@ -33,11 +33,11 @@ cdef class PlanView:
     cdef const uint8_t* preempt_ids
     cdef const uint8_t* preempted_by
     cdef Py_ssize_t node_count
-    cdef Py_ssize_t place_count
+    cdef readonly Py_ssize_t place_count
     cdef Py_ssize_t claim_count
     cdef Py_ssize_t shape_count
-    cdef Py_ssize_t stop_count
-    cdef Py_ssize_t preempt_count
+    cdef readonly Py_ssize_t stop_count
+    cdef readonly Py_ssize_t preempt_count
     cdef char* memory
     cdef size_t memory_bytes
     cdef char* take(self, object array, Py_ssize_t item_bytes, Py_ssize_t items, char** at) except NULL

@@ -156,7 +156,7 @@ class SchedulerHarness:
             codes[[i for i, node_id in enumerate(columns.node_ids) if node_id not in kept]] = Reason.NODE_NOT_READY
             result = _part(plan, kept)
         verified = Verified(plan, columns, codes, False)
-        verified.kept_preemptions.fill(1)
+        verified.kept_preemptions = numpy.ones(len(columns.preempt_ids), numpy.uint8)
         verified.result = result
         index = self.store.latest_index() + 1
         (answer,) = self._machine.apply([(index, 1, self._entries.encode(verified, self._setting.now_ns()), b"")])

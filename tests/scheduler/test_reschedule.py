@@ -168,6 +168,18 @@ def test_without_a_place_the_allocation_is_noted_and_comes_later(rules: Rules) -
     assert len(alloc.reschedule_tracker.events) == 2
 
 
+@pytest.mark.parametrize(("rules", "noted"), [(Rules.NOMAD, {"a0"}), (Rules.STRICT, set())])
+@pytest.mark.parametrize(("cpu_mhz", "ago_ns"), [(9000, MINUTE_NS), (500, 0)])
+def test_nothing_is_noted_where_the_applier_would_refuse_it_for_ever(rules: Rules, noted: set[str], cpu_mhz: int, ago_ns: int) -> None:
+    job = service_job("web", group_api(cpu_mhz=cpu_mhz, ReschedulePolicy=policy()), **JOB_INDEX)
+    cluster = nodes(2)
+    down(cluster[0], "disconnected")
+    outcome = Outcome(job, cluster, [failed(job, ago_ns=ago_ns)], rules=rules)
+    assert (outcome.stopped, outcome.placed) == ({}, [])
+    assert set(outcome.updated) == noted
+    assert len(outcome.created) == 1
+
+
 @pytest.mark.parametrize(("rules", "stopped"), [(Rules.NOMAD, {"a1"}), (Rules.STRICT, set())])
 def test_after_the_first_one_without_a_place(rules: Rules, stopped: set[str]) -> None:
     job = service_job("web", group_api(count=2, cpu_mhz=9000, ReschedulePolicy=policy()), **JOB_INDEX)

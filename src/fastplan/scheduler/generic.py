@@ -23,6 +23,7 @@ from fastplan.scheduler.generic_update import GenericUpdate
 from fastplan.scheduler.reconciler.cluster import ClusterReconciler
 from fastplan.scheduler.reconciler.results import Reconciliation
 from fastplan.scheduler.requests import CommittedPlan, CreateEval, ReblockEval, Request, Steps, SubmitPlan, SubmitReply, UpdateEval
+from fastplan.scheduler.reschedule import takes_notes
 from fastplan.scheduler.setting import Setting
 from fastplan.scheduler.stack import GenericStack
 from fastplan.scheduler.system_pace import stagger_ns
@@ -146,14 +147,15 @@ class _Run:
             waiting = self._blocked()
             yield CreateEval(waiting)
             self._blocked_id = waiting.id
-        if draft.is_noop() and not evaluation.annotate_plan:
-            return True
-        if follow_ups and (setting.strict or not wait_until_ns):
+        nothing_to_write = draft.is_noop() and not evaluation.annotate_plan
+        if follow_ups and (setting.strict or not (wait_until_ns or nothing_to_write)):
             # As recorded, those of a delayed evaluation are named but never created.
             for each in follow_ups:
                 each.previous_eval = evaluation.id
                 yield CreateEval(each)
                 self._next_eval = each.id
+        if nothing_to_write:
+            return True
         yield from self._roll_on(reconciled.held_back_groups)
         return (yield from self._submit())
 
@@ -230,7 +232,8 @@ class _Run:
                 alloc.deployment_status = None
             draft.place(alloc)
         for alloc in reconciled.attribute_updates.values():
-            draft.place(alloc)
+            if takes_notes(alloc, self._state.node(alloc.node_id)) or not self._setting.strict:
+                draft.place(alloc)
         self._count_queued(reconciled)
         self._placing = GenericPlacing(context, stack, self._deployment, self.failed, reconciled)
         if job is not None and not job.stop:

@@ -18,7 +18,7 @@ from fastplan.scheduler.node_columns import is_ready
 from fastplan.scheduler.rank import RankedNode
 from fastplan.scheduler.reconciler.results import Placement, Reconciliation
 from fastplan.scheduler.reconciler.rollout import ACTIVE
-from fastplan.scheduler.reschedule import NO_PLACEMENT, OK, tracker_after, with_note
+from fastplan.scheduler.reschedule import NO_PLACEMENT, OK, takes_notes, tracker_after, with_note
 from fastplan.scheduler.stack import GenericStack, SelectOptions
 from fastplan.state.copies import Copies
 from fastplan.state.resource_shapes import shape_of
@@ -270,7 +270,8 @@ class GenericPlacing:
                 # It is unknown from now on; as recorded, a second entry takes that back.
                 written[place] = with_note(entry, NO_PLACEMENT, copy.copy)
                 return
-        draft.place(with_note(previous, NO_PLACEMENT, copy.copy))
+        if takes_notes(previous, self._context.state.node(previous.node_id)) or not self._strict:
+            draft.place(with_note(previous, NO_PLACEMENT, copy.copy))
 
 
 def _is_plain(placement: Placement) -> bool:

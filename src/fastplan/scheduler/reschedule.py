@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from fastplan.scheduler.alloc_facts import last_unknown_ns, ran_successfully
-from fastplan.structs import Allocation, Deployment, RescheduleEvent, ReschedulePolicy, RescheduleTracker
+from fastplan.structs import Allocation, Deployment, Node, RescheduleEvent, ReschedulePolicy, RescheduleTracker
 from fastplan.structs.times import time_ns
 
 WINDOW_NS: Final = 10**9
@@ -76,6 +76,11 @@ def next_delay_ns(alloc: Allocation, policy: ReschedulePolicy) -> int:
 def _events(alloc: Allocation) -> list[RescheduleEvent]:
     tracker = alloc.reschedule_tracker
     return [] if tracker is None else [event for event in tracker.events if event is not None]
+
+
+def takes_notes(alloc: Allocation, node: Node | None) -> bool:
+    """Return whether something may be noted on an allocation that stays as it is: the applier refuses that on a node that went away (plan-apply 5.2)."""
+    return node is not None and (node.status == "ready" or alloc.client_status in ("unknown", "lost"))
 
 
 def last_reschedule_failed(alloc: Allocation) -> bool:

@@ -27,6 +27,7 @@ class Actions:
         settings = simulation.settings
         self._jobs = [SimulatedJob(number, self._source, settings.nodes) for number in range(settings.jobs)]
         self._nodes = settings.nodes
+        self._statuses = ("ready", "ready", "down", "disconnected") if settings.disconnects else ("ready", "ready", "down")
         users = ((10, self._register_job), (4, self._scale), (2, self._deregister), (2, self._dispatch), (3, self._stop_alloc), (3, self._deployment))
         operators = ((2, self._eligibility), (2, self._drain), (1, self._deregister_node))
         machines = ((14, self._clients), (4, self._node_status), (3, self._register_node))
@@ -121,7 +122,7 @@ class Actions:
             self._start(f"clients report {texts}", self._server.update_allocs_from_client(said))
 
     def _node_status(self) -> None:
-        node_id, status = self._node_id(), self._source.choice(("ready", "ready", "down", "disconnected"))
+        node_id, status = self._node_id(), self._source.choice(self._statuses)
         self._start(f"node_status {node_id} {status}", self._server.update_node_status(node_id, status))
 
     def _register_node(self) -> None:
@@ -154,6 +155,6 @@ class Actions:
         self._run.storage.take_snapshot(self._server.machine)
 
     def _jump(self) -> None:
-        seconds = self._source.choice((-3600, -5, 5, 600))
+        seconds = self._source.choice((-20, -2, 2, 600))
         self._run.note(f"the wall clock jumps by {seconds} s")
         self._run.clock.jump_wall(seconds)

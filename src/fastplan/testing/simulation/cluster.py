@@ -12,6 +12,8 @@ _BUILD: Final = {"service": service_job, "batch": batch_job, "system": system_jo
 _TYPES: Final = ("service", "service", "service", "batch", "system", "service", "sysbatch", "batch")
 SECOND_NS: Final = 10**9
 
+_AGAIN_AND_AGAIN: Final = {"Delay": 5 * SECOND_NS, "DelayFunction": "constant", "MaxDelay": 10 * SECOND_NS, "Unlimited": True}
+
 PARAMETERIZED: Final = "calls"
 """Id of the job that is dispatched."""
 
@@ -68,8 +70,7 @@ class SimulatedJob:
         if self._distinct and self.type in ("service", "batch"):
             group["Constraints"] = [{"Operand": "distinct_hosts", "RTarget": "true"}]
         if self.type in ("service", "batch"):
-            delay = {"Delay": 5 * SECOND_NS, "DelayFunction": "constant", "MaxDelay": 10 * SECOND_NS, "Unlimited": True}
-            group["ReschedulePolicy"] = delay
+            group["ReschedulePolicy"] = _AGAIN_AND_AGAIN
         if self.type == "service" and self._updates:
             group["Update"] = {
                 "MaxParallel": 1 + self._build % 2,
@@ -99,4 +100,4 @@ class SimulatedJob:
 
 def parameterized_job() -> Job:
     """Return the job that is dispatched."""
-    return batch_job(PARAMETERIZED, group_api("main", cpu_mhz=200, memory_mib=64), ParameterizedJob={"Payload": "optional"})
+    return batch_job(PARAMETERIZED, group_api("main", cpu_mhz=200, memory_mib=64, ReschedulePolicy=_AGAIN_AND_AGAIN), ParameterizedJob={"Payload": "optional"})

@@ -79,6 +79,11 @@ class RestartableLog(SimulatedLog):
             raise StorageFailed(GONE)
         return super().propose_batch(entries, term=term, keys=keys)
 
+    def recover(self) -> None:
+        """Take everything again: no sync fails that has not begun to."""
+        self._next_failure = None
+        self.set_busy(False)
+
     def crash(self) -> None:
         """Have the disk fail: of what was pending an unknown number of entries is stored, none of them acknowledged or applied here."""
         pending = [*self._syncing, *self._waiting]

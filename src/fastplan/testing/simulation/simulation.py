@@ -20,6 +20,7 @@ from fastplan.testing.simulation import checks
 from fastplan.testing.simulation.actions import Actions
 from fastplan.testing.simulation.executor import Pace, SeededExecutor
 from fastplan.testing.simulation.log import GONE, RestartableLog, Storage
+from fastplan.testing.simulation.rest import at_rest, come_to_rest
 from fastplan.testing.simulation.witness import Witness
 
 LAST_ACTIONS = 20
@@ -27,13 +28,17 @@ LAST_ACTIONS = 20
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """How much happens. `workers`: 1 to 16, None draws it. `step_s`: virtual seconds between two actions on average."""
+    """How much happens. `workers`: 1 to 16, None draws it. `step_s`: virtual seconds between two actions on average.
+
+    `disconnects`: nodes do not only go down, their clients also lose the server for a while.
+    """
 
     steps: int = 60
     workers: int | None = None
     nodes: int = 6
     jobs: int = 6
     step_s: float = 0.1
+    disconnects: bool = False
 
 
 class Violation(AssertionError):
@@ -141,7 +146,8 @@ class Simulation:
             await asyncio.sleep(self.source.expovariate(1 / self.settings.step_s))
             self.look()
         await asyncio.gather(*self._operations)
-        await self.server.settled(600)
+        self._found += await come_to_rest(self)
+        self._found += at_rest(self.server)
         self.look()
         await self.end()
 

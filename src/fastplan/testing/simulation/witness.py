@@ -35,10 +35,8 @@ class Witness:
                     self._note(command)
 
     def _note(self, command: codec.Single) -> None:
-        store = self.machine.store
         if isinstance(command, codec.UpsertNodes):
-            # A node may register with less than it had.
-            self._shrunk = {node.id for node in store.nodes() if invariants.over_committed(store, node_ids=[node.id])}
+            self._note_shrunk()
         elif isinstance(command, codec.UpsertJob):
             job = Job.from_api(command.job)
             if job.stop:
@@ -46,16 +44,25 @@ class Witness:
         elif isinstance(command, codec.DeleteJob):
             self.stopped_jobs.add((command.namespace, command.job_id))
 
+    def _note_shrunk(self) -> None:
+        """Note which nodes hold more than they have: they have registered with less, perhaps while a plan was on its way."""
+        store = self.machine.store
+        self._shrunk = {node.id for node in store.nodes() if invariants.over_committed(store, node_ids=[node.id])}
+
     def _look_at_plan(self, index: int, key: invariants.JobKey, verified_at: int) -> None:
         store = self.machine.store
         changed = [alloc for alloc in store.allocs_by_job(*key) if alloc.modify_index == index]
         found = invariants.placed_without_room(store, index, key, verified_at)
-        found += invariants.over_committed(store, self._shrunk, sorted({alloc.node_id for alloc in changed}))
+        node_ids = {alloc.node_id for alloc in changed}
+        late = {node.id for node in map(store.node, node_ids) if node is not None and node.modify_index > verified_at}
+        if late:
+            self._note_shrunk()
+        found += invariants.over_committed(store, self._shrunk, sorted(node_ids))
         job = store.job(*key)
         if job is not None:
             found += invariants.doubled_slots(store, [job])
-            if not any(_is_canary(alloc) for alloc in store.allocs_by_job(*key)):
-                # Else two allocations may share a name until the canaries are promoted (schedulers 7.4).
+            if not any(group.desired_canaries for each in store.deployments_by_job(*key) for group in each.task_groups.values()):
+                # Canaries share their names with others, which then may come to share one with each other (schedulers 7.4).
                 found += invariants.doubled_names(store, [job])
         self.violations += [f"at index {index}: {sentence}" for sentence in found]
 
@@ -67,7 +74,3 @@ class Witness:
             for alloc in placed
             if store.alloc(alloc.id) is None and (alloc.namespace, alloc.job_id) not in self.stopped_jobs
         ]
-
-
-def _is_canary(alloc: Allocation) -> bool:
-    return alloc.deployment_status is not None and alloc.deployment_status.canary is True

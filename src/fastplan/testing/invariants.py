@@ -30,11 +30,13 @@ def over_committed(state: StateReader, shrunk: Iterable[str] = (), node_ids: Ite
     return found
 
 
-def placed_without_room(state: StateReader, index: int, job: JobKey, verified_at: int) -> list[str]:
+def placed_without_room(state: StateReader, index: int, job: JobKey, verified_at: int, *, preempts: bool = False) -> list[str]:
     """Return where the plan that was written at *index*, the last one, has placed something although there was no room or the node takes nothing.
 
     As strict rules have it: everything whose client has not ended counts, but for what the same plan has stopped or evicted. *job*: of the plan.
     *verified_at*: the index of the state on which it was verified; nothing is said of nodes that changed after that, while the plan was on its way.
+    *preempts*: the job may evict others. Then only what is told to run counts: the plan may have counted on the room of one that was told to stop before,
+    and whose eviction is not written.
     """
     found = []
     for node_id, placed in sorted(_on_nodes(alloc for alloc in state.allocs_by_job(*job) if alloc.create_index == index).items()):
@@ -44,12 +46,9 @@ def placed_without_room(state: StateReader, index: int, job: JobKey, verified_at
         if node.status != "ready" or node.scheduling_eligibility != "eligible":
             names = ", ".join(alloc.id for alloc in placed)
             found.append(f"node {node_id} is {node.status} and {node.scheduling_eligibility}, and {names} was placed on it")
-        found += _overload(node, [alloc for alloc in state.allocs_by_node(node_id) if not alloc.is_client_terminal and not _ended_at(alloc, index)])
+        there = [alloc for alloc in state.allocs_by_node(node_id) if not alloc.is_client_terminal]
+        found += _overload(node, [alloc for alloc in there if not alloc.is_server_terminal or not (preempts or alloc.alloc_modify_index == index)])
     return found
-
-
-def _ended_at(alloc: Allocation, index: int) -> bool:
-    return alloc.is_server_terminal and alloc.alloc_modify_index == index
 
 
 def _nodes(state: StateReader, node_ids: Iterable[str] | None) -> list[Node]:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from fastplan.errors import OutcomeUnknown
+from fastplan.scheduler.config import default_scheduler_config
 from fastplan.testing.simulation.clients import reports
 from fastplan.testing.simulation.cluster import PARAMETERIZED, SimulatedJob, parameterized_job, simulated_node
 
@@ -44,7 +45,11 @@ class Actions:
         self._run.start(name, work)
 
     async def build(self) -> None:
-        """Register the nodes and the parameterized job."""
+        """Register the nodes and the parameterized job, and say who may evict others."""
+        kinds = self._source.choice(((), ("System",), ("System",), ("System", "SysBatch", "Service", "Batch")))
+        config = default_scheduler_config()
+        config["PreemptionConfig"] = {f"{kind}SchedulerEnabled": True for kind in kinds}
+        await self._server.set_scheduler_config(config)
         for number in range(self._nodes):
             await self._server.register_node(simulated_node(number, self._source))
         await self._server.register_job(parameterized_job())

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from fastplan import codec
 from fastplan.fsm import StateMachine
 from fastplan.replication.contract import LogItem
+from fastplan.scheduler.config import config_of
 from fastplan.structs import Allocation, Job
 from fastplan.testing import invariants
 
@@ -52,18 +53,16 @@ class Witness:
     def _look_at_plan(self, index: int, key: invariants.JobKey, verified_at: int) -> None:
         store = self.machine.store
         changed = [alloc for alloc in store.allocs_by_job(*key) if alloc.modify_index == index]
-        found = invariants.placed_without_room(store, index, key, verified_at)
+        job = store.job(*key)
+        preempts = job is None or config_of(store, job).preemption_enabled(job.type)
+        found = invariants.placed_without_room(store, index, key, verified_at, preempts=preempts)
         node_ids = {alloc.node_id for alloc in changed}
         late = {node.id for node in map(store.node, node_ids) if node is not None and node.modify_index > verified_at}
         if late:
             self._note_shrunk()
         found += invariants.over_committed(store, self._shrunk, sorted(node_ids))
-        job = store.job(*key)
         if job is not None:
             found += invariants.doubled_slots(store, [job])
-            if not any(group.desired_canaries for each in store.deployments_by_job(*key) for group in each.task_groups.values()):
-                # Canaries share their names with others, which then may come to share one with each other (schedulers 7.4).
-                found += invariants.doubled_names(store, [job])
         self.violations += [f"at index {index}: {sentence}" for sentence in found]
 
     def missing(self, placed: Iterable[Allocation]) -> list[str]:

@@ -7,12 +7,15 @@ from typing import Final
 
 from fastplan.scheduler.feasible.eligibility import ClassEligibility
 from fastplan.scheduler.setting import Setting
+from fastplan.state.snapshot import StateReader
 from fastplan.structs import AllocMetric, DesiredUpdates, Evaluation, PlanAnnotations
 
 PLACEMENT_CONFLICTS: Final = "created due to placement conflicts"
 REMAINING: Final = "created to place remaining allocations"
 DELAYED_RESCHEDULING: Final = "created for delayed rescheduling"
 DISCONNECT_TIMEOUT: Final = "created for delayed disconnect timeout"
+
+ROLLING_UPDATE: Final = "rolling-update"
 
 DEFAULT_STAGGER_NS: Final = 30 * 10**9
 
@@ -99,8 +102,20 @@ def note_classes(evaluation: Evaluation, eligibility: ClassEligibility) -> None:
     evaluation.class_eligibility = {} if evaluation.escaped_computed_class else eligibility.classes()
 
 
+def goes_on_later(state: StateReader, evaluation: Evaluation, now_ns: int) -> bool:
+    """Return whether another evaluation goes on with the rolling update of the job, and still waits for its time.
+
+    One is enough: each would make a next one, and the updates that are held back would be looked at ever more often. One whose time has come may have
+    been superseded.
+    """
+    return any(
+        other.triggered_by == ROLLING_UPDATE and other.status == "pending" and other.id != evaluation.id and other.create_time + other.wait > now_ns
+        for other in state.open_evals_by_job(evaluation.namespace, evaluation.job_id)
+    )
+
+
 def rolling_follow_up(evaluation: Evaluation, setting: Setting, wait_ns: int) -> Evaluation:
     """Return the evaluation that goes on with a rolling update after *wait_ns* (schedulers 4.9)."""
-    twin = derived(evaluation, setting, status="pending", trigger="rolling-update")
+    twin = derived(evaluation, setting, status="pending", trigger=ROLLING_UPDATE)
     twin.wait = wait_ns
     return twin

@@ -14,6 +14,7 @@ from fastplan.scheduler.evaluations import (
     attempts_exhausted,
     blocked,
     finished,
+    goes_on_later,
     refused_trigger,
     rolling_follow_up,
 )
@@ -167,7 +168,7 @@ class _Run:
         """Have the next step of an update done later, where nobody watches a deployment (schedulers 4.9, 7.8)."""
         job = self._context.job
         wanted = held_back and self._setting.strict and not self._setting.deployment_watcher and job is not None
-        if not wanted or self._has_follow_up:
+        if not wanted or self._has_follow_up or goes_on_later(self._state, self._evaluation, self._setting.now_ns()):
             return
         assert job is not None
         follow_up = rolling_follow_up(self._evaluation, self._setting, stagger_ns(job, held_back))

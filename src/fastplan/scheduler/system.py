@@ -9,7 +9,7 @@ from fastplan.scheduler.alloc_facts import LOST, NOT_NEEDED, TAINTED, UPDATING, 
 from fastplan.scheduler.attempts import is_progress, placed_by_group, retry
 from fastplan.scheduler.cluster_nodes import NO_NODES, stop_on_dead_nodes, tainted_nodes, usable_nodes
 from fastplan.scheduler.context import Context
-from fastplan.scheduler.evaluations import attempts_exhausted, finished, refused_trigger, rolling_follow_up
+from fastplan.scheduler.evaluations import attempts_exhausted, finished, goes_on_later, refused_trigger, rolling_follow_up
 from fastplan.scheduler.reconciler.node import Entry, SystemReconciliation, reconcile_nodes
 from fastplan.scheduler.requests import CommittedPlan, CreateEval, Request, Steps, SubmitPlan, SubmitReply, UpdateEval
 from fastplan.scheduler.setting import Setting
@@ -94,7 +94,8 @@ class _Run:
             context.draft.annotations.desired_tg_updates = dict(self._counts.desired)
         if context.draft.is_noop() and not evaluation.annotate_plan:
             return True
-        if job is not None and held_back and not self._next_eval and setting.strict and not setting.deployment_watcher:
+        rolls_on = held_back and not self._next_eval and setting.strict and not setting.deployment_watcher
+        if job is not None and rolls_on and not goes_on_later(state, evaluation, setting.now_ns()):
             follow_up = rolling_follow_up(evaluation, setting, stagger_ns(job, held_back))
             yield CreateEval(follow_up)
             self._next_eval = follow_up.id

@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 import numpy
 
@@ -15,13 +15,40 @@ from fastplan.columns._ids cimport hash_key, parse_key
 from fastplan.fit._kernels cimport KIND_CORE, KIND_DEVICE, KIND_SHIFT, ROW_PRESENT, SUBJECT_SHIFT, NodeRow
 from fastplan.fit._nodes cimport NodeTable
 
+cdef extern from *:
+    """
+    #include <stdlib.h>
+    #define fastplan_prefetch(address) __builtin_prefetch((address), 1, 3)
+    """
+    void fastplan_prefetch(const void* address) noexcept nogil
+    void* aligned_alloc(size_t alignment, size_t size) noexcept nogil
+
 cdef enum:
     AHEAD = 2                   # plans between asking for memory and using it
 
 VERSION = FORMAT_VERSION
 
-# The numbers that this process has for subjects of entries. They never change.
-cdef dict numbers_known = {}
+cdef enum:
+    INLINE_BYTES = 48
+
+
+cdef struct Subject:
+    # What this process has a number for: a slot of a table with open addressing, one line of memory. Numbers never change.
+    uint64_t hash
+    uint32_t number_plus_1      # 0: the slot is free
+    uint32_t size
+    char text[INLINE_BYTES]     # as it stands in entries; a longer one lies elsewhere, and here is where
+
+cdef Subject* subjects = NULL
+cdef uint64_t subjects_mask = 0
+cdef uint64_t subjects_count = 0
+
+
+cdef struct Named:
+    # A subject in an entry.
+    const char* start
+    size_t size
+    uint64_t hash
 
 
 cdef object header_of(bytes entry, int* kind, int* flags, int64_t* time_ns):
@@ -100,17 +127,87 @@ cdef object take_subject(Reader* source):
     return take_text(source), take_text(source), take_text(source)
 
 
-cdef int64_t number_of_subject(const char* start, size_t size, number_of) except -1:
+cdef inline bint is_subject(const Subject* slot, const Named* name) noexcept nogil:
+    cdef const char* text
+    if slot.hash != name.hash or slot.size != name.size:
+        return False
+    text = &slot.text[0]
+    if slot.size > INLINE_BYTES:
+        text = (<const char**> text)[0]
+    return memcmp(text, name.start, name.size) == 0
+
+
+cdef Subject* slot_of_subject(const Named* name) noexcept nogil:
+    """Return the slot of a subject, or the free one where it belongs."""
+    cdef uint64_t place = name.hash & subjects_mask
+    while subjects[place].number_plus_1 and not is_subject(&subjects[place], name):
+        place = (place + 1) & subjects_mask
+    return &subjects[place]
+
+
+cdef int make_room_for_subject() except -1:
+    global subjects, subjects_mask
+    cdef uint64_t room = (subjects_mask + 1) * 2 if subjects != NULL else 1024, i, place
+    cdef Subject* slots
+    cdef void* memory
+    if subjects != NULL and subjects_count * 2 <= subjects_mask:
+        return 0
+    memory = aligned_alloc(64, room * sizeof(Subject))
+    if memory == NULL:
+        raise MemoryError("no memory for the texts of entries")
+    memset(memory, 0, room * sizeof(Subject))
+    slots = <Subject*> memory
+    if subjects != NULL:
+        for i in range(subjects_mask + 1):
+            if subjects[i].number_plus_1:
+                place = subjects[i].hash & (room - 1)
+                while slots[place].number_plus_1:
+                    place = (place + 1) & (room - 1)
+                slots[place] = subjects[i]
+    free(subjects)
+    subjects = slots
+    subjects_mask = room - 1
+    return 0
+
+
+cdef inline void fetch_subject(const Named* name) noexcept nogil:
+    """Ask for the slot of a subject."""
+    if subjects != NULL:
+        fastplan_prefetch(&subjects[name.hash & subjects_mask])
+
+
+cdef int64_t number_of_subject(const Named* name, number_of) except -1:
     """Return the number that this process has for a subject of an entry."""
-    cdef bytes subject = start[:size]
-    cdef object known = numbers_known.get(subject)
+    global subjects_count
     cdef Reader source
-    if known is None:
-        source.at = start
-        source.end = start + size
-        known = number_of(take_subject(&source))
-        numbers_known[subject] = known
-    return known
+    cdef Subject* slot
+    cdef char* elsewhere
+    cdef uint32_t number
+    make_room_for_subject()
+    slot = slot_of_subject(name)
+    if slot.number_plus_1:
+        return slot.number_plus_1 - 1
+    source.at = name.start
+    source.end = name.start + name.size
+    number = number_of(take_subject(&source))
+    # Meanwhile another thread may have been here.
+    make_room_for_subject()
+    slot = slot_of_subject(name)
+    if slot.number_plus_1:
+        return number
+    if name.size > INLINE_BYTES:
+        elsewhere = <char*> malloc(name.size)
+        if elsewhere == NULL:
+            raise MemoryError("no memory for a text of an entry")
+        memcpy(elsewhere, name.start, name.size)
+        (<char**> &slot.text[0])[0] = elsewhere
+    else:
+        memcpy(&slot.text[0], name.start, name.size)
+    slot.hash = name.hash
+    slot.size = <uint32_t> name.size
+    slot.number_plus_1 = number + 1
+    subjects_count += 1
+    return number
 
 
 cdef int skip_subject(Reader* source) except -1:
@@ -373,9 +470,9 @@ def gather(list plans not None, list shape_rows not None, list group_rows not No
     cdef uint16_t index
     cdef uint64_t claim, kind, subject, value
     cdef uint32_t* numbers = NULL
+    cdef Named* spoken = NULL
     cdef uint32_t numbers_room = 0
     cdef Reader source
-    cdef const char* subject_start
     cdef const NodeRow* node
     cdef list gone = []
     cdef bint is_gone
@@ -440,19 +537,28 @@ def gather(list plans not None, list shape_rows not None, list group_rows not No
             if plan.subject_count > numbers_room:
                 numbers_room = plan.subject_count * 2
                 free(numbers)
+                free(spoken)
                 numbers = <uint32_t*> malloc(numbers_room * sizeof(uint32_t))
-                if numbers == NULL:
+                spoken = <Named*> malloc(numbers_room * sizeof(Named))
+                if numbers == NULL or spoken == NULL:
+                    free(numbers)
+                    free(spoken)
                     raise MemoryError("no memory for the texts of an entry")
             source.at = plan.subjects_at
             source.end = plan.subjects_end
             for i in range(plan.subject_count):
-                subject_start = source.at
+                spoken[i].start = source.at
                 skip_subject(&source)
-                try:
-                    numbers[i] = <uint32_t> number_of_subject(subject_start, source.at - subject_start, number_of)
-                except BaseException:
-                    free(numbers)
-                    raise
+                spoken[i].size = source.at - spoken[i].start
+                spoken[i].hash = fold_bytes(0, spoken[i].start, spoken[i].size)
+                fetch_subject(&spoken[i])
+            try:
+                for i in range(plan.subject_count):
+                    numbers[i] = <uint32_t> number_of_subject(&spoken[i], number_of)
+            except BaseException:
+                free(numbers)
+                free(spoken)
+                raise
             for i in range(plan.claim_count):
                 memcpy(&claim, plan.claim_words + <size_t> i * 8, 8)
                 kind = claim >> KIND_SHIFT
@@ -468,6 +574,7 @@ def gather(list plans not None, list shape_rows not None, list group_rows not No
         claims_at += plan.claim_count
         which += 1
     free(numbers)
+    free(spoken)
     return plan_numbers, ids, node_rows, out_groups, out_shapes, names, clients, offsets, claims, gone, has_twins(v_id)
 
 

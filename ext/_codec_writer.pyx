@@ -10,13 +10,20 @@ from fastplan.errors import CodecError
 
 from fastplan._codec cimport (
     CHECKSUM_AT, ENTRY_COMMAND, ENTRY_PLAN, FLAG_COLD, FORMAT_VERSION, HEADER_BYTES, SUBJECT_MASK, VALUE_MASK, VALUE_SHIFT, PlanHead, checksum,
-    fold,
+    fold, fold_bytes,
 )
 from fastplan.columns._ids cimport odd_text
 from fastplan.fit._kernels cimport KIND_CORE, KIND_DEVICE, KIND_SHIFT, SUBJECT_SHIFT
 from fastplan.state._plan_view cimport PlanView
 
+cdef extern from *:
+    """
+    #define fastplan_prefetch(address) __builtin_prefetch((address), 0, 3)
+    """
+    void fastplan_prefetch(const void* address) noexcept nogil
+
 cdef extern from "Python.h":
+    void* PyList_GET_ITEM(object items, Py_ssize_t place)
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
 cdef enum:
@@ -296,6 +303,8 @@ def encode_plan(PlanView plan not None, list groups not None, list stop_notes no
             put_shape(&out, shape)
             head.shapes += 1
         for i in range(texts.count):
+            fetch_subject(texts.numbers[i])
+        for i in range(texts.count):
             subject = subject_of(texts.numbers[i], text_of)
             put(&out, PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
         head.texts = texts.count
@@ -358,6 +367,12 @@ cdef int put_shape(Writer* out, object shape) except -1:
 cdef list subjects_known = []
 
 
+cdef inline void fetch_subject(uint32_t number) noexcept:
+    """Ask for the memory of what `subject_of` will return."""
+    if number < <size_t> len(subjects_known):
+        fastplan_prefetch(<const char*> PyList_GET_ITEM(subjects_known, number))
+
+
 cdef bytes subject_of(uint32_t number, text_of):
     """Return what a number in a claim stands for, as it stands in an entry: a tag byte tells how many texts follow.
 
@@ -405,22 +420,6 @@ cdef inline uint64_t local_claim(_Texts texts, uint64_t claim) except? 0xFFFFFFF
     if kind == KIND_DEVICE:
         value = <uint64_t> texts.local(<uint32_t> value)
     return kind << KIND_SHIFT | subject << SUBJECT_SHIFT | value << VALUE_SHIFT | (claim & 15)
-
-
-cdef uint64_t fold_bytes(uint64_t hash, const char* data, size_t size) noexcept nogil:
-    """Fold bytes, and how many there are, into a hash."""
-    cdef uint64_t word
-    cdef size_t at = 0
-    hash = fold(hash, size)
-    while at + 8 <= size:
-        memcpy(&word, data + at, 8)
-        hash = fold(hash, word)
-        at += 8
-    if at < size:
-        word = 0
-        memcpy(&word, data + at, size - at)
-        hash = fold(hash, word)
-    return hash
 
 
 cdef int run_words(uint64_t* words, str eval_id, str token) except -1:

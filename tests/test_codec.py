@@ -271,6 +271,19 @@ def test_many_texts_take_the_hash_table() -> None:
     assert gathered(decoded(encoded(plan)))[8].tolist() == plan.claims.tolist()
 
 
+def test_texts_of_every_length_keep_their_numbers() -> None:
+    """Short texts lie in the table of what this process knows, long ones elsewhere; equal beginnings are told apart."""
+    subjects = [f"{'x' * size}{end}" for size in range(36, 56) for end in "ab"]
+    devices = [("vendor" * size, "gpu", f"name {end}") for size in range(1, 9) for end in "ab"]
+    claims = [claim(PORT, subject, 7) for subject in subjects] + [claim(DEVICE, device, subject) for device, subject in zip(devices, subjects, strict=False)]
+    count = len(claims)
+    plan = columns(1, place_offsets=[0, count], alloc_ids=[f"id {number}" for number in range(count)], claim_offsets=range(count + 1), claims=claims)
+    entry = decoded(encoded(plan))
+    # Met for the first time, and known.
+    for _ in range(2):
+        assert gathered(entry, entry)[8].tolist() == claims * 2
+
+
 def test_gather_puts_plans_behind_each_other() -> None:
     first, second = decoded(golden_entries()["plan"]), decoded(golden_entries()["plan-part"])
     numbers, ids, _, _, _, _, _, offsets, claims, gone, twins = gathered(first, second, first)

@@ -6,6 +6,7 @@ Everything here runs under the interpreter lock, so the scratch memory is shared
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
+from fastplan.columns._ids cimport hash_key
 from fastplan.fit._kernels cimport (
     ASK_IRREGULAR, CLAIM_EXCLUSIVE, CLAIM_FLAG_BITS, CLAIM_IGNORES, CLAIM_STOPPING, KIND_CORE, KIND_PORT, KIND_SHIFT, KIND_VOLUME, ROW_DISCONNECTED,
     ROW_DOWN, ROW_FILTERED, ROW_HAS_RESERVED, ROW_INELIGIBLE, ROW_PRESENT, ROW_READY, RULE_CHECK_DEVICES, RULE_PHYSICAL, RULE_STRICT_CORES,
@@ -42,8 +43,7 @@ cdef enum:
     # Plan nodes between asking for memory and using it.
     AHEAD = 40
 
-    # Plans between asking for their columns and verifying them, and how many bytes of them are asked for.
-    PLANS_AHEAD = 3
+    # So many bytes of a plan's columns are asked for beforehand.
     PLAN_FETCHED = 2048
 
 NOMAD_RULES = RULE_CHECK_DEVICES
@@ -595,13 +595,18 @@ def verify_whole(
     cdef Outcome found
     if len(owners) != count or rests.shape[0] != count or first < 0:
         raise ValueError(f"owners and rests need {count} entries")
-    for number in range(first, min(first + PLANS_AHEAD, count)):
+    for number in range(first, min(first + 3, count)):
         fetch_plan(plans[number])
+    for number in range(first, min(first + 2, count)):
+        fetch_rows(nodes, allocs, plans[number], overlay)
     for number in range(first, count):
-        if number + PLANS_AHEAD < count:
-            fetch_plan(plans[number + PLANS_AHEAD])
+        # Columns first, then the rows that they name, then what the rows point to: each is there when the next step needs it.
+        if number + 3 < count:
+            fetch_plan(plans[number + 3])
+        if number + 2 < count:
+            fetch_rows(nodes, allocs, plans[number + 2], overlay)
         if number + 1 < count:
-            fetch_rows(nodes, allocs, plans[number + 1])
+            fetch_claims(nodes, plans[number + 1])
         plan = plans[number]
         if plan is None or plan.preempt_count or not (plan.place_count or plan.stop_count) or plan in overlay.entries:
             return number
@@ -623,14 +628,29 @@ cdef inline void fetch_plan(PlanView plan) noexcept:
             fastplan_prefetch(plan.memory + line)
 
 
-cdef inline void fetch_rows(NodeTable nodes, AllocView allocs, PlanView plan) noexcept:
-    """Ask for what the verification of a plan will look up first; its columns are there by now."""
+cdef inline void fetch_rows(NodeTable nodes, AllocView allocs, PlanView plan, Overlay overlay) noexcept:
+    """Ask for what the verification of a plan looks up first."""
     cdef Py_ssize_t i
-    if plan is not None:
-        for i in range(min(plan.node_count, <Py_ssize_t> AHEAD)):
-            fetch_row(nodes, plan, i)
-        for i in range(min(plan.place_count, <Py_ssize_t> AHEAD)):
-            allocs.memory.index.prefetch(plan.alloc_ids + <size_t> 16 * i)
+    cdef const uint8_t* key
+    if plan is None:
+        return
+    for i in range(min(plan.node_count, <Py_ssize_t> AHEAD)):
+        fetch_row(nodes, plan, i)
+    for i in range(min(plan.place_count, <Py_ssize_t> AHEAD)):
+        key = plan.alloc_ids + <size_t> 16 * i
+        allocs.memory.index.prefetch(key)
+        fastplan_prefetch(&overlay.slots[hash_key(key) & overlay.slot_mask])
+
+
+cdef inline void fetch_claims(NodeTable nodes, PlanView plan) noexcept:
+    """Ask for what the rows of a plan's nodes point to."""
+    cdef Py_ssize_t i
+    if plan is None:
+        return
+    for i in range(min(plan.node_count, <Py_ssize_t> AHEAD // 2)):
+        fetch_filter(nodes, plan, i)
+        if plan.node_rows[i] < nodes.row_count:
+            fastplan_prefetch(nodes.row_at(plan.node_rows[i]).supply)
 
 
 def live_preemptions(NodeTable nodes not None, AllocView allocs not None, PlanView plan not None, uint8_t[::1] kept not None, Overlay overlay=None):

@@ -51,6 +51,22 @@ cdef inline uint64_t fold(uint64_t hash, uint64_t word) noexcept nogil:
     return hash ^ (hash >> 29)
 
 
+cdef inline uint64_t fold_bytes(uint64_t hash, const char* data, size_t size) noexcept nogil:
+    """Fold bytes, and how many there are, into a hash."""
+    cdef uint64_t word
+    cdef size_t at = 0
+    hash = fold(hash, size)
+    while at + 8 <= size:
+        memcpy(&word, data + at, 8)
+        hash = fold(hash, word)
+        at += 8
+    if at < size:
+        word = 0
+        memcpy(&word, data + at, size - at)
+        hash = fold(hash, word)
+    return hash
+
+
 cdef inline uint64_t checksum(const char* entry, size_t size) noexcept nogil:
     """Sum over an entry, its own checksum left out. Every changed bit changes it; it is no protection against malice."""
     cdef uint64_t hash = <uint64_t> 0x2545F4914F6CDD1D ^ size

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from fastplan.errors import StateError
 from fastplan.fsm.deployments import ACTIVE_STATUSES, requires_promotion
 from fastplan.scheduler.cluster_nodes import job_nodes
+from fastplan.scheduler.evaluations import ROLLING_UPDATE
 from fastplan.scheduler.process import process
 from fastplan.scheduler.requests import SubmitPlan
 from fastplan.scheduler.setting import Setting
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 ROUNDS: Final = 60
 ROUND_S: Final = 5.0
 QUIET_ROUNDS: Final = 3
-"""So many rounds in which nothing was written are rest: what was refused too often is looked at every ten seconds."""
+"""So many rounds in which nothing has moved are rest: what was refused too often is looked at every ten seconds."""
+
+ROLLING_QUIET_ROUNDS: Final = 8
+"""The same while updates wait for their next step, which takes half a minute. They may wait for ever where there is no room."""
 
 
 async def come_to_rest(simulation: Simulation) -> list[str]:
@@ -39,20 +43,27 @@ async def come_to_rest(simulation: Simulation) -> list[str]:
         if source.random() < 0.85:
             await server.update_node_drain(node.id, None)
             await server.update_node_status(node.id, "ready")
-    quiet = waiting = 0
+    quiet, waiting, index = 0, list[Evaluation](), 0
     for _ in range(ROUNDS):
-        before = server.latest_index()
+        before = _places(server)
         said = reports(server.snapshot(), source, calm=True)
         if said:
             await server.update_allocs_from_client(said)
         await _finish_deployments(server)
         await asyncio.sleep(ROUND_S)
         await server.settled(60)
-        waiting = server.broker.stats().total_waiting
-        quiet = 0 if server.latest_index() > before or waiting else quiet + 1
-        if quiet == QUIET_ROUNDS:
+        waiting = [each for each in server.snapshot().evals() if each.status == "pending"]
+        rolling = [each for each in waiting if each.triggered_by == ROLLING_UPDATE]
+        quiet = 0 if _places(server) != before or len(rolling) < len(waiting) else quiet + 1
+        # The next step of an update may have left something to the reapers just now.
+        written, index = server.latest_index() > index, server.latest_index()
+        if quiet >= (ROLLING_QUIET_ROUNDS if rolling else QUIET_ROUNDS) and not written:
             return []
-    return [f"after {ROUNDS * ROUND_S:g} s something is written still, or {waiting} evaluations wait"]
+    return [f"after {ROUNDS * ROUND_S:g} s something moves still, and {len(waiting)} evaluations wait"]
+
+
+def _places(server: Server) -> set[tuple[str, str, str]]:
+    return {(alloc.id, alloc.desired_status, alloc.client_status) for alloc in server.snapshot().allocs()}
 
 
 async def _finish_deployments(server: Server) -> None:

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Final, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
 
 from fastplan.scheduler.alloc_facts import LOST
 from fastplan.scheduler.draft import PlanDraft
+from fastplan.scheduler.feasible.sets import NodeKinds
 from fastplan.scheduler.globs import is_in_pool, matches_datacenter, node_in_pool
 from fastplan.scheduler.node_columns import NodeColumns, node_columns
 from fastplan.state.snapshot import StateReader
 from fastplan.structs import Allocation, Job, Node
 
+SCOPES_MAX: Final = 64
+"""So many combinations of pool and datacenters are remembered."""
+
 
 class ReadyNodes(list[Node]):
-    """Nodes, ascending by id, and `places`, int64 (n): where they stand in the columns of the state's nodes."""
+    """Nodes, ascending by id; not to be changed. `places` int64 (n): where they stand in *columns*."""
 
-    places: NDArray[numpy.int64]
-
-    def __init__(self, records: Sequence[Node], places: NDArray[numpy.int64]) -> None:
-        super().__init__(records[place] for place in places.tolist())
+    def __init__(self, columns: NodeColumns, places: NDArray[numpy.int64]) -> None:
+        super().__init__(columns.records[place] for place in places.tolist())
         self.places = places
+        self._columns = columns
+
+    @cached_property
+    def rows(self) -> NDArray[numpy.uint32]:
+        """Their rows in the node table."""
+        return self._columns.rows[self.places]
+
+    @cached_property
+    def kinds(self) -> NodeKinds:
+        """What may be said of several of them at once."""
+        return NodeKinds(self, self._columns.kinds[self.places])
+
+    @cached_property
+    def index_by_id(self) -> dict[str, int]:
+        """Where each of them stands in this list."""
+        return {node.id: index for index, node in enumerate(self)}
 
 
 class JobNodes(NamedTuple):
@@ -62,7 +81,7 @@ class UsableNodes(NamedTuple):
         if chosen is not None:
             usable, not_ready = usable[chosen[usable]], not_ready & chosen
         return JobNodes(
-            ready=ReadyNodes(columns.records, usable),
+            ready=ReadyNodes(columns, usable),
             not_ready={columns.records[place].id for place in numpy.flatnonzero(not_ready).tolist()},
             by_datacenter=self.by_datacenter(),
             ready_count=len(self.usable),
@@ -75,16 +94,32 @@ def in_scope(node: Node, job: Job, *, strict: bool = True) -> bool:
 
 
 def job_nodes(state: StateReader, job: Job, *, strict: bool = True) -> JobNodes:
-    """Return the nodes of a job; the records are shared, not to be changed. *strict*: how patterns of datacenters are read, see `globs`."""
-    return usable_nodes(state, job, strict=strict).part()
+    """Return the nodes of a job; shared, not to be changed. *strict*: how patterns of datacenters are read, see `globs`."""
+    usable = usable_nodes(state, job, strict=strict)
+    key = ("job nodes", *_scope(job, strict))
+    nodes: JobNodes | None = usable.columns.derived.get(key)
+    if nodes is None:
+        nodes = usable.columns.derived[key] = usable.part()
+    return nodes
 
 
 def usable_nodes(state: StateReader, job: Job, *, strict: bool = True) -> UsableNodes:
     """Return the nodes of a job as columns; see `job_nodes`."""
     columns = node_columns(state)
-    in_pool = numpy.array([is_in_pool(job.node_pool, name) for name in columns.pool_names], numpy.bool_)[columns.pools]
-    in_datacenter = numpy.array([matches_datacenter(job.datacenters, name, strict=strict) for name in columns.datacenter_names], numpy.bool_)
-    return UsableNodes(columns, numpy.flatnonzero(in_pool & columns.ready & in_datacenter[columns.datacenters]), in_pool)
+    key = ("usable nodes", *_scope(job, strict))
+    usable: UsableNodes | None = columns.derived.get(key)
+    if usable is None:
+        in_pool = numpy.array([is_in_pool(job.node_pool, name) for name in columns.pool_names], numpy.bool_)[columns.pools]
+        in_datacenter = numpy.array([matches_datacenter(job.datacenters, name, strict=strict) for name in columns.datacenter_names], numpy.bool_)
+        usable = UsableNodes(columns, numpy.flatnonzero(in_pool & columns.ready & in_datacenter[columns.datacenters]), in_pool)
+        if len(columns.derived) > SCOPES_MAX:
+            columns.derived.clear()
+        columns.derived[key] = usable
+    return usable
+
+
+def _scope(job: Job, strict: bool) -> tuple[object, ...]:
+    return job.node_pool, tuple(job.datacenters), strict
 
 
 def node_records(state: StateReader) -> Iterator[Node]:

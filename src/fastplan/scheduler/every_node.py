@@ -13,7 +13,6 @@ from fastplan.scheduler.cluster_nodes import ReadyNodes
 from fastplan.scheduler.group_amounts import GroupAmounts
 from fastplan.scheduler.group_ask import GroupAsk
 from fastplan.scheduler.group_ranking import CandidateNodes, GroupRanking
-from fastplan.scheduler.node_columns import node_columns
 from fastplan.scheduler.rank import RankedNode
 from fastplan.scheduler.spread_columns import SpreadColumns
 from fastplan.scheduler.stack import GenericStack, SelectOptions
@@ -56,10 +55,7 @@ class EveryNodeStack(GenericStack):
         """Say which nodes are candidates. `ReadyNodes` are looked at by the kernel, others one by one."""
         super().set_nodes(nodes)
         self._rankings = {}
-        self._candidates = None
-        if isinstance(nodes, ReadyNodes):
-            columns = node_columns(self._context.state)
-            self._candidates = CandidateNodes(nodes, columns.rows[nodes.places], columns.kinds[nodes.places], self._tie_seed)
+        self._candidates = CandidateNodes(nodes, self._tie_seed) if isinstance(nodes, ReadyNodes) else None
 
     def _select(self, group: TaskGroup, options: SelectOptions) -> RankedNode | None:
         looks_at_all = self._candidates is not None and self._source.nodes is self._candidates.nodes

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from fastplan.errors import Reason
 from fastplan.scheduler._ranking import Ranking, regular_rows, tie_keys
 from fastplan.scheduler.affinity import affinities_of, affinity_score
+from fastplan.scheduler.cluster_nodes import ReadyNodes
 from fastplan.scheduler.context import Context
 from fastplan.scheduler.feasible.chain import Feasibility
 from fastplan.scheduler.feasible.checks import DISTINCT_HOSTS
-from fastplan.scheduler.feasible.sets import NodeKinds
 from fastplan.scheduler.group_amounts import GroupAmounts
 from fastplan.scheduler.metrics import NORMALIZED, SCORES_KEPT
 from fastplan.scheduler.node_changes import CopiesOnNodes, NodeChanges
@@ -38,15 +38,14 @@ LEFT_OUT: Final = 127
 
 
 class CandidateNodes:
-    """The nodes that a job may use: records, `rows` uint32 of the node table, kinds, and the keys that tell equal ones apart, uint64."""
+    """The nodes that a job may use, and the keys that tell equal ones apart, uint64."""
 
-    def __init__(self, nodes: list[Node], rows: NDArray[numpy.uint32], kinds: NDArray[numpy.int32], tie_seed: int) -> None:
+    def __init__(self, nodes: ReadyNodes, tie_seed: int) -> None:
         self.nodes = nodes
-        self.rows = rows
-        self.kinds = NodeKinds(nodes, kinds)
-        self.ties = numpy.empty(len(rows), numpy.uint64)
-        tie_keys(tie_seed, rows, self.ties)
-        self.index_by_id = {node.id: index for index, node in enumerate(nodes)}
+        self.rows = nodes.rows
+        self.kinds = nodes.kinds
+        self.ties = numpy.empty(len(nodes), numpy.uint64)
+        tie_keys(tie_seed, self.rows, self.ties)
 
 
 class GroupRanking:
@@ -95,7 +94,8 @@ class GroupRanking:
         self._places = usable[judged]
         self._rows = rows[judged]
         self._core_mhz = core_mhz[judged]
-        self._indexes = {place: index for index, place in enumerate(self._places.tolist())}
+        self._index_of_place = numpy.full(len(candidates.nodes), -1, numpy.int64)
+        self._index_of_place[self._places] = numpy.arange(len(self._places))
 
     def _rank(self) -> None:
         candidates, amounts, context = self._candidates, self._amounts, self._context
@@ -124,7 +124,7 @@ class GroupRanking:
             spreads=None if self._spreads is None else self._spreads.counts,
             places=None if self._spreads is None else self._spreads.places[self._places],
         )
-        self._class_names, self._class_numbers = numpy.unique([candidates.nodes[place].node_class for place in self._places.tolist()], return_inverse=True)
+        self._classes = candidates.kinds.classes[self._places]
         self._refused: dict[int, tuple[bool, str]] = {}
         """Candidates that were not confirmed: whether they are filtered, and why."""
         self._seen_changes = 0
@@ -180,8 +180,9 @@ class GroupRanking:
         return self._candidates.nodes[place]
 
     def _index(self, node_id: str) -> int | None:
-        place = self._candidates.index_by_id.get(node_id)
-        return None if place is None else self._indexes.get(place)
+        place = self._candidates.nodes.index_by_id.get(node_id)
+        index = -1 if place is None else int(self._index_of_place[place])
+        return None if index < 0 else index
 
     def _refresh(self, node_ids: Iterable[str]) -> None:
         for node_id in node_ids:
@@ -307,11 +308,11 @@ class GroupRanking:
             note = metrics.filter_nodes if filtered else metrics.exhaust_nodes
             note(self._node_of(index).node_class, reason, 1)
         told = failing[~numpy.isin(failing, list(self._refused))] if self._refused else failing
-        for (code, number), count in Counter(zip(codes[told].tolist(), self._class_numbers[told].tolist(), strict=True)).items():
+        for (code, number), count in Counter(zip(codes[told].tolist(), self._classes[told].tolist(), strict=True)).items():
             if code == LEFT_OUT:
-                metrics.filter_nodes(self._class_names[number], DISTINCT_HOSTS, count)
+                metrics.filter_nodes(self._candidates.kinds.class_name(number), DISTINCT_HOSTS, count)
             else:
-                metrics.exhaust_nodes(self._class_names[number], Reason(code).text, count)
+                metrics.exhaust_nodes(self._candidates.kinds.class_name(number), Reason(code).text, count)
 
     # --- many copies --------------------------------------------------------------------------------------------------
 

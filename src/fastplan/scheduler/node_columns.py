@@ -10,13 +10,14 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 import numpy
 from numpy.typing import NDArray
 
+from fastplan.scheduler.node_facts import FactsOfNodes
 from fastplan.state.records import CHUNK_ROWS
 from fastplan.state.snapshot import StateReader
 from fastplan.structs import Node
@@ -36,7 +37,7 @@ class NodeColumns:
     """All nodes, ascending by id: n entries each.
 
     `rows` uint32, rows of the node table. `records`: shared, not to be changed. `ready` bool. `datacenters`, `pools`, `kinds` int32: numbers, equal for
-    equal ones. `datacenter_names`, `pool_names`: text by number.
+    equal ones. `datacenter_names`, `pool_names`: text by number. `derived`: what others have worked out of these columns, kept as long as they are.
     """
 
     rows: Rows
@@ -47,15 +48,17 @@ class NodeColumns:
     kinds: Numbers
     datacenter_names: list[str]
     pool_names: list[str]
+    derived: dict[Hashable, Any] = field(default_factory=dict, compare=False)
 
 
 def node_columns(state: StateReader) -> NodeColumns:
     """Return the columns of a state's nodes. What did not change since another snapshot of the same store costs nothing."""
-    with _LOCK:
-        cache = _CACHES.get(state.shapes)
-        if cache is None:
-            cache = _CACHES[state.shapes] = _Cache()
-    return cache.columns(state)
+    return _cache_of(state).columns(state)
+
+
+def facts_of_nodes(state: StateReader) -> FactsOfNodes:
+    """Return the facts of the nodes of a state, shared by all snapshots of its store."""
+    return _cache_of(state).facts
 
 
 def is_ready(node: Node) -> bool:
@@ -95,6 +98,7 @@ class _Cache:
     """The columns of the newest snapshot that somebody asked about, by chunks of records that snapshots share."""
 
     def __init__(self) -> None:
+        self.facts = FactsOfNodes()
         self._lock = threading.Lock()
         self._datacenters = _Numbering()
         self._pools = _Numbering()
@@ -160,6 +164,14 @@ class _Cache:
 
 _LOCK = threading.Lock()
 _CACHES: weakref.WeakKeyDictionary[object, _Cache] = weakref.WeakKeyDictionary()
+
+
+def _cache_of(state: StateReader) -> _Cache:
+    with _LOCK:
+        cache = _CACHES.get(state.shapes)
+        if cache is None:
+            cache = _CACHES[state.shapes] = _Cache()
+        return cache
 
 
 def _kind(node: Node) -> list[Any]:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from fastplan.fit.encode import core_speeds
 from fastplan.fit.supply import DeviceKind, NodeSupply, supply_of
+from fastplan.scheduler.classes import computed_class
 from fastplan.structs import Core, Node, NodeDevice
 from fastplan.structs.canonical import canonical_node
 
@@ -29,6 +30,11 @@ class NodeFacts:
         """The speed of each core id."""
         return core_speeds(self.node)
 
+    @cached_property
+    def computed_class(self) -> str:
+        """The class of the node (schedulers 8.2)."""
+        return computed_class(self.node)
+
     @property
     def cores(self) -> list[Core]:
         """The cores of the topology, in node order."""
@@ -45,7 +51,7 @@ class NodeFacts:
 
 
 class FactsOfNodes:
-    """The facts of the nodes of one snapshot, made when somebody asks."""
+    """The facts of nodes, made when somebody asks and kept as long as the record of the node is the same. May be shared by threads."""
 
     def __init__(self) -> None:
         self._facts: dict[str, tuple[Node, NodeFacts]] = {}

@@ -11,7 +11,8 @@ from fastplan.fit.lists import remove_allocs
 from fastplan.fit.reference import check
 from fastplan.fit.results import Check, UsedResources
 from fastplan.scheduler.group_ask import GroupAsk
-from fastplan.scheduler.node_facts import FactsOfNodes, NodeFacts
+from fastplan.scheduler.node_columns import facts_of_nodes
+from fastplan.scheduler.node_facts import NodeFacts
 from fastplan.scheduler.preemption import Preemptor, preempted_counts
 from fastplan.scheduler.resources import ResourceChoice
 from fastplan.structs import AllocatedResources, Allocation, Job, Node, TaskGroup
@@ -36,7 +37,7 @@ class NodeFitter:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._nodes = FactsOfNodes()
+        self._nodes = facts_of_nodes(context.state)
         self._job = Job()
         self._ask = GroupAsk.of(TaskGroup(), oversubscription=False)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from fastplan.errors import InvalidInput
 from fastplan.fit.demand import VolumeClaim, volume_claims
-from fastplan.scheduler.classes import computed_class
 from fastplan.scheduler.feasible.checks import (
     CLASS_INELIGIBLE,
     DEFAULT_MODE,
@@ -24,7 +23,7 @@ from fastplan.scheduler.feasible.checks import (
 )
 from fastplan.scheduler.feasible.eligibility import Known
 from fastplan.scheduler.feasible.property_set import DistinctProperty
-from fastplan.scheduler.node_facts import FactsOfNodes
+from fastplan.scheduler.node_columns import facts_of_nodes
 from fastplan.scheduler.targets import is_unique
 from fastplan.structs import Affinity, Allocation, Constraint, Job, Node, Port, RequestedDevice, TaskGroup, VolumeRequest
 
@@ -46,7 +45,7 @@ class Feasibility:
         self._context = context
         self._generic = generic
         self._strict = context.setting.strict
-        self._facts = FactsOfNodes()
+        self._facts = facts_of_nodes(context.state)
         self._job = Job()
         self._job_constraints: list[Constraint] = []
         self._group = TaskGroup()
@@ -116,7 +115,7 @@ class Feasibility:
 
     def lasting_problem(self, node: Node) -> Problem | None:
         """Return why a node may not be used whatever the plan holds."""
-        return self._class_problem(node, computed_class(node)) or volume_problem(self._volumes, self._alloc_name, node)
+        return self._class_problem(node, self._facts.of(node).computed_class) or volume_problem(self._volumes, self._alloc_name, node)
 
     def passing_problem(self, node: Node) -> Problem | None:
         """Return why a node may not be used as the plan stands now; a plan that places more never heals it."""

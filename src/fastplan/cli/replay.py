@@ -10,13 +10,13 @@ import click
 
 from fastplan.cli import ALL_FITS, DOES_NOT_FIT, INTERRUPTED
 from fastplan.cli.output import add_row, console, print_json, table
-from fastplan.rules import Rules
 from fastplan.replay.c2m import c2m
 from fastplan.replay.gpu_fleet import gpu_fleet
 from fastplan.replay.openb import read_openb
 from fastplan.replay.report import Figures
 from fastplan.replay.session import ReplaySettings, replay
 from fastplan.replay.shapes import Workload
+from fastplan.rules import Rules
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

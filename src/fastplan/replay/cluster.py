@@ -14,13 +14,13 @@ from fastplan.fsm import Refused, StateMachine
 from fastplan.planner.applier import Applier
 from fastplan.planner.entry import EntryMaker
 from fastplan.planner.result import PlanResult
-from fastplan.rules import Rules
 from fastplan.planner.submit import HeldEvaluations, SubmitEndpoint
 from fastplan.planner.tracker import TrackerSettings
 from fastplan.planner.view import OptimisticView
 from fastplan.replay.shapes import id_maker, uuid_text
 from fastplan.replication.contract import Status
 from fastplan.replication.local import LocalReplicator, LocalSettings
+from fastplan.rules import Rules
 from fastplan.state import StateStore
 from fastplan.state.plan_builder import ColumnarPlan
 from fastplan.state.snapshot import StateSnapshot

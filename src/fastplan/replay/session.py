@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from fastplan.errors import InvalidInput
-from fastplan.rules import Rules
 from fastplan.replay.audit import over_committed_nodes, restart_differences
 from fastplan.replay.cluster import Cluster, TraceClock
 from fastplan.replay.driver import START_NS, Driver
 from fastplan.replay.memory import column_bytes, record_bytes
 from fastplan.replay.report import Figures, ProgressBar, peak_resident_bytes
 from fastplan.replay.shapes import Workload
+from fastplan.rules import Rules
 
 _NEW_OBJECTS: Final = 20_000
 """How many objects more there are than at the last collection when the next one is due."""

@@ -23,6 +23,7 @@ NEVER: Final = 2**63 - 1
 GROUP: Final = "task"
 """Name of the one group, and of its one task, of every job."""
 
+DRIVER: Final = "exec"
 GPU_VENDOR: Final = "nvidia"
 
 
@@ -69,7 +70,7 @@ class TaskShape:
             resources["Cores"] = self.cores
         if devices:
             resources["Devices"] = devices
-        group: dict[str, Any] = {"Name": GROUP, "Count": count, "Tasks": [{"Name": GROUP, "Driver": "exec", "Resources": resources}]}
+        group: dict[str, Any] = {"Name": GROUP, "Count": count, "Tasks": [{"Name": GROUP, "Driver": DRIVER, "Resources": resources}]}
         group["EphemeralDisk"] = {"SizeMB": self.disk_mib}
         if self.static_ports or self.dynamic_ports:
             network: dict[str, Any] = {"Mode": "host"}
@@ -114,6 +115,7 @@ class NodeShape:
                 "NodePool": "default",
                 "Status": "ready",
                 "SchedulingEligibility": "eligible",
+                "Drivers": {DRIVER: {"Detected": True, "Healthy": True}},
                 "NodeResources": resources,
             }
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from fastplan.errors import StateError
 from fastplan.fsm.deployments import ACTIVE_STATUSES, requires_promotion
+from fastplan.scheduler.alloc_facts import TAINTED
 from fastplan.scheduler.cluster_nodes import job_nodes
 from fastplan.scheduler.evaluations import ROLLING_UPDATE
 from fastplan.scheduler.process import process
@@ -124,7 +125,9 @@ def _missing(state: StateReader, job: Job) -> list[str]:
     if job.type in ("system", "sysbatch"):
         if not group.count:
             return []
-        had = {alloc.node_id for alloc in (live if job.type == "system" else allocs)}
+        # What was to migrate is stopped and not replaced in the same pass, whether or not the node takes work again by then (schedulers 5).
+        left = [alloc for alloc in allocs if alloc.desired_description == TAINTED]
+        had = {alloc.node_id for alloc in ([*live, *left] if job.type == "system" else allocs)}
         return [f"{job.id} has nothing on {node.id}" for node in job_nodes(state, job).ready if node.id not in had]
     if job.type == "batch":
         done = [alloc for alloc in allocs if alloc.client_status == "complete"]

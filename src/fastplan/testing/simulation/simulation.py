@@ -113,7 +113,7 @@ class Simulation:
         self.source = self._source()
         workers = self.source.choice((1, 2, 4, 8, 16)) if self.settings.workers is None else self.settings.workers
         self.report = Report(seed, workers)
-        slow = self.source.choice((0.0, 0.0, 0.02))
+        slow = self.source.choice((0.0, 0.02, 0.05))
         self.executor = SeededExecutor(self._source(), Pace(step_s=self.source.choice((0.005, 0.05, 0.2)), slow_share=slow, slow_s=7.0), self._hear)
         self.log: RestartableLog
         self.server: Server
@@ -156,7 +156,7 @@ class Simulation:
     async def begin(self) -> None:
         """Start a server on what is stored, and compare its state with that of the witness."""
         log_source = self._source()
-        sync_s = self.source.choice((0.001, 0.01, 0.05))
+        sync_s = self.source.choice((0.001, 0.01, 0.1))
 
         def new_log(machine: StateMachine) -> RestartableLog:
             self.log = RestartableLog(machine, self.storage, delay_s=lambda: log_source.expovariate(1 / sync_s), randomness=log_source)

@@ -11,7 +11,7 @@ import numpy
 
 from fastplan.errors import CodecError, VersionUnsupported
 
-from fastplan.columns._ids cimport hash_key, parse_key
+from fastplan.columns._ids cimport format_key, hash_key, parse_key
 from fastplan.fit._kernels cimport KIND_CORE, KIND_DEVICE, KIND_SHIFT, ROW_PRESENT, SUBJECT_SHIFT, NodeRow
 from fastplan.fit._nodes cimport NodeTable
 
@@ -236,7 +236,7 @@ cdef int check_ends(const char* ends, uint32_t count, uint32_t total) except -1:
 cdef class PlanEntry:
     """A decoded plan: the accepted part, as it is written to state.
 
-    Attributes: `time_ns`; `eval_key` (16 bytes or None); `verified_at`; `namespace`, `job_id`, `job_version`; `groups` [text];
+    Attributes: `time_ns`; `eval_key` (16 bytes or None), `eval_id`; `verified_at`; `namespace`, `job_id`, `job_version`; `groups` [text];
     `shapes` [int row | bytes content]; `notes` [(description, client status, follow-up evaluation)]; `answer` and `cold` (msgpack
     or None); and the counts `node_count`, `placement_count`, `claim_count`, `stop_count`, `preemption_count`.
     """
@@ -257,7 +257,7 @@ cdef class PlanEntry:
     cdef const char* preempt_keys
     cdef const char* preempt_by
     cdef readonly int64_t time_ns
-    cdef readonly object eval_key
+    cdef readonly bytes eval_key
     cdef readonly uint64_t verified_at
     cdef readonly uint64_t job_version
     cdef const char* job_part_at
@@ -383,6 +383,11 @@ cdef class PlanEntry:
                 shapes.append(take(&source, size)[:size] if tag else size)
             self.texts_read = namespace, job_id, groups, shapes
         return self.texts_read
+
+    @property
+    def eval_id(self):
+        """Id of the plan's evaluation, empty without one."""
+        return "" if self.eval_key is None else format_key(<const uint8_t*> PyBytes_AS_STRING(self.eval_key))
 
     @property
     def job_part(self):

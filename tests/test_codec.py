@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastplan import codec
-from fastplan.columns.ids import keys_of, text_of, texts_of
+from fastplan.columns.ids import key_of, keys_of, text_of, texts_of
 from fastplan.errors import CodecError, VersionUnsupported
 from fastplan.fit._nodes import NodeTable
 from fastplan.fit.interning import number_of, text_of_number
@@ -214,6 +214,8 @@ def test_entries_of_every_version_are_readable(version: int) -> None:
 def test_a_plan_comes_back() -> None:
     plan = decoded(golden_entries()["plan"])
     assert (plan.time_ns, plan.eval_key, plan.verified_at) == (TIME_NS, bytes(range(16)), 41)
+    assert (plan.eval_id, decoded(golden_entries()["plan-part"]).eval_id) == ("00010203-0405-0607-0809-0a0b0c0d0e0f", "")
+    assert decoded(encoded(columns(), shapes=[], eval_key=key_of("no UUID"))).eval_id == "no UUID"
     assert (plan.namespace, plan.job_id, plan.job_version) == ("default", "job", 3)
     assert (plan.groups, plan.shapes) == (["api", "wéb"], [5, b"content"])
     assert (plan.node_count, plan.placement_count, plan.claim_count, plan.stop_count, plan.preemption_count) == (2, 3, 5, 2, 1)

@@ -90,7 +90,10 @@ class PlanSource:
                     held = numpy.array([held[0], address | numpy.uint64(taken << CLAIM_FLAG_BITS), *held[2:]], numpy.uint64)
             builder.place(row, chosen, group, number * self._rows + position, held)
         bare = BarePlan(PRIORITY, numpy.array(rows, numpy.uint32), asks)
-        return Submission(builder.build(), bare, (self._cluster.node_ids[int(nodes[0])],) if conflicts else ())
+        plan = builder.build()
+        # As a worker does; the numbers of a run need not follow each other.
+        plan.number = number + 1
+        return Submission(plan, bare, (self._cluster.node_ids[int(nodes[0])],) if conflicts else ())
 
     def _group_of(self, shape: int, number: int) -> tuple[Job, str]:
         """Return a job and its group that asks for *shape*: the groups of a job have four shapes, and the jobs take turns."""

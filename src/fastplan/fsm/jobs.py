@@ -44,8 +44,7 @@ def status_of(store: StateStore, job: Job) -> str:
     What only starts other jobs, or belongs on every node, runs until it is stopped.
     """
     rows = store.jobs_view.groups.of_job(job.namespace, job.id)
-    counts = [store.allocs_view.group_counts(row) for row in rows]
-    if any(live for _, live in counts):
+    if any(store.allocs_view.group_counts(row)[1] for row in rows):
         return "running"
     if job.stop:
         return "dead"
@@ -53,4 +52,4 @@ def status_of(store: StateStore, job: Job) -> str:
         return "running"
     if store.open_evals_by_job(job.namespace, job.id):
         return "pending"
-    return "dead" if store.has_evals(job.namespace, job.id) or any(sum(clients) for clients, _ in counts) else "pending"
+    return "dead" if store.has_evals(job.namespace, job.id) or any(sum(store.allocs_view.group_counts(row)[0]) for row in rows) else "pending"

@@ -56,7 +56,7 @@ class _Run:
         if refused is not None:
             self._keys.add(key, time_ns, Repeated(index, refused.refused))
             return
-        answer = None if plan is None else codec.decode_answer(plan)
+        answer = None if plan is None or plan.answer is None else codec.decode_answer(plan)
         if answer is None:
             self._keys.add(key, time_ns, index)
         else:

@@ -63,21 +63,16 @@ class PlanWriter:
         self._clear()
 
     def _clear(self) -> None:
-        self._indexes: list[int] = []
-        self._plans: list[PlanEntry] = []
-        self._version_rows: list[int] = []
-        self._eval_ids: list[str] = []
-        self._shape_rows: list[Rows] = []
-        self._group_rows: list[Rows] = []
+        # Index of the entry, the plan, its evaluation, and the rows of its job.
+        self._run: list[tuple[int, PlanEntry, str, _JobRows]] = []
         self._stops: list[tuple[int, Rows, Rows, NDArray[numpy.uint8]]] = []
         self._preemptions: list[tuple[int, Rows, Rows]] = []
         self._ended: set[int] = set()
-        self._touched: set[JobKey] = set()
 
     @property
     def waiting(self) -> int:
         """Plans in the run."""
-        return len(self._plans)
+        return len(self._run)
 
     # --- plain plans ------------------------------------------------------------------------------------------------
 
@@ -86,14 +81,19 @@ class PlanWriter:
         store = self._store
         if plan.cold is not None or (self.refused and self.refused[-1][0] > plan.verified_at):
             return False
-        eval_id = ""
-        if plan.eval_key is not None:
-            eval_id = text_of(plan.eval_key)
-            if not store.has_eval(eval_id):
-                return False
+        eval_id = plan.eval_id
+        if eval_id and not store.has_eval(eval_id):
+            return False
         job = self._rows_of(plan)
         if job is None:
             return False
+        if (plan.stop_count or plan.preemption_count) and not self._add_ended(plan):
+            return False
+        self._run.append((index, plan, eval_id, job))
+        return True
+
+    def _add_ended(self, plan: PlanEntry) -> bool:
+        """Take what the next plan ends into the run. False if it has to be looked at on its own."""
         stops = preemptions = None
         if plan.stop_count:
             stops = self._find(plan.stops()[0])
@@ -103,32 +103,27 @@ class PlanWriter:
             preemptions = self._find(plan.preemptions()[0])
             if preemptions is None:
                 return False
-        number = len(self._plans)
+        number = len(self._run)
         if stops is not None:
             self._stops.append((number, *self._stop_columns(plan, stops)))
             self._ended.update(stops.tolist())
         if preemptions is not None:
             self._preemptions.append((number, preemptions, self._preemption_notes(plan)))
             self._ended.update(preemptions.tolist())
-        self._indexes.append(index)
-        self._plans.append(plan)
-        self._touched.add(job.key)
-        self._version_rows.append(job.version)
-        self._eval_ids.append(eval_id)
-        self._shape_rows.append(job.shapes)
-        self._group_rows.append(job.groups)
         return True
 
     def _rows_of(self, plan: PlanEntry) -> _JobRows | None:
         """Return the rows of the plan's job version, shapes and groups; None unless the job is registered and not stopped, and all of them are known."""
-        store, jobs = self._store, self._store.jobs_view
-        jobs_index = store.table_index("jobs")
-        if jobs_index != self._jobs_index or len(self._jobs) > JOBS_KEPT:
-            self._jobs, self._jobs_index = {}, jobs_index
+        if not self._run:
+            # Nobody writes jobs while plans are gathered.
+            jobs_index = self._store.table_index("jobs")
+            if jobs_index != self._jobs_index or len(self._jobs) > JOBS_KEPT:
+                self._jobs, self._jobs_index = {}, jobs_index
         name = (plan.job_version, plan.job_part)
         found = self._jobs.get(name)
         if found is not None:
             return found
+        store, jobs = self._store, self._store.jobs_view
         namespace, job_id = plan.namespace, plan.job_id
         current = jobs.get(namespace, job_id)
         version_row = None if current is None or current.stop else jobs.row_of(namespace, job_id, plan.job_version)
@@ -163,12 +158,14 @@ class PlanWriter:
 
     def flush(self) -> list[Refused | None]:
         """Write the run and return one result for each of its plans."""
-        if not self._plans:
+        if not self._run:
             return []
         store = self._store
-        indexes, plans = self._indexes, self._plans
+        indexes = [index for index, _, _, _ in self._run]
+        plans = [plan for _, plan, _, _ in self._run]
+        jobs = [job for _, _, _, job in self._run]
         plan_numbers, ids, node_rows, groups, shapes, names, clients, offsets, claims, gone, twins = gather(
-            plans, self._shape_rows, self._group_rows, store.nodes_view, number_of
+            plans, [job.shapes for job in jobs], [job.groups for job in jobs], store.nodes_view, number_of
         )
         if gone or twins or (store.allocs_view.find_rows(ids) != NO_ROW).any():
             # An update in place, an id that comes twice, or a node that is gone: rare, and each plan by itself knows what to do.
@@ -176,10 +173,10 @@ class PlanWriter:
             return [self.apply(index, plan) for index, plan in zip(indexes, plans, strict=True)]
         table = store.allocs_view
         last, last_ns = indexes[-1], plans[-1].time_ns
-        stamps = numpy.array([table.stamp(index, plan.time_ns) for index, plan in zip(indexes, plans, strict=True)], numpy.uint32)
+        stamps = table.add_stamps(numpy.array(indexes, numpy.uint64), numpy.array([plan.time_ns for plan in plans], numpy.int64))
         if len(ids):
-            versions = numpy.array(self._version_rows, numpy.uint32)
-            evals = numpy.array([table.intern_eval(eval_id) for eval_id in self._eval_ids], numpy.uint32)
+            versions = numpy.array([job.version for job in jobs], numpy.uint32)
+            evals = numpy.array([table.intern_eval(eval_id) for _, _, eval_id, _ in self._run], numpy.uint32)
             store.insert_rows(
                 last,
                 last_ns,
@@ -203,9 +200,9 @@ class PlanWriter:
             numbers = numpy.concatenate([numpy.full(len(rows), number) for number, rows, _ in self._preemptions])
             rows, notes = (numpy.concatenate([each[place] for each in self._preemptions]) for place in (1, 2))
             store.preempt_rows(last, last_ns, rows, notes, stamps=stamps[numbers])
-        store.touch_evals((index, eval_id) for index, eval_id in zip(indexes, self._eval_ids, strict=True) if eval_id)
+        store.touch_evals([(index, eval_id) for index, _, eval_id, _ in self._run if eval_id])
         store.touch(last, "allocs")
-        refresh_statuses(store, [*self._touched, *jobs_of_rows(store, self._ended)])
+        refresh_statuses(store, [*{job.key for job in jobs}, *jobs_of_rows(store, self._ended)])
         results: list[Refused | None] = [None] * len(plans)
         self._clear()
         return results
@@ -269,7 +266,7 @@ class _PlanWork:
             check_promotion(store, self.deployment)
         self.updates = [DeploymentUpdate.from_api(update) for update in cold.deployment_updates]
         self.evals = [Evaluation.from_api(evaluation) for evaluation in cold.preemption_evals]
-        self.eval_id = "" if plan.eval_key is None else text_of(plan.eval_key)
+        self.eval_id = plan.eval_id
         if self.eval_id and not store.has_eval(self.eval_id):
             raise _Unwritable(f'unable to find eval id "{self.eval_id}"')
         self._check_job()

@@ -175,6 +175,8 @@ class PlanResult:
         """Return whether nothing has to be written; preemptions, refusals and indexes do not count (plan-apply 1.11)."""
         if self.ineligible_nodes:
             return False
+        if self.kept and isinstance(self._counts, tuple) and (self._counts[0] or self._counts[1]):
+            return False
         return not self.kept or not (any(self.accepted_counts) or self.plan.deployment_updates or self.plan.deployment is not None)
 
     def full_commit(self, plan: AnyPlan) -> tuple[bool, int, int]:

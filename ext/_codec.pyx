@@ -1,5 +1,6 @@
 """Reads log entries; the layout stands in `_codec.pxd`."""
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -233,6 +234,8 @@ cdef int check_ends(const char* ends, uint32_t count, uint32_t total) except -1:
     return 0
 
 
+# It holds bytes, texts and numbers, so it is never part of a cycle.
+@cython.no_gc
 cdef class PlanEntry:
     """A decoded plan: the accepted part, as it is written to state.
 

@@ -108,7 +108,7 @@ class StateMachine:
             for index, _, entry, key in batch:
                 if index <= self._applied:
                     raise CodecError(f"entry {index} comes after entry {self._applied} was applied")
-                repeated = self._repeated(run, key)
+                repeated = self._repeated(run, key) if key else None
                 if repeated is not None:
                     run.flush()
                     results.append(repeated)
@@ -126,8 +126,6 @@ class StateMachine:
         return results
 
     def _repeated(self, run: _Run, key: bytes) -> Repeated | None:
-        if not key:
-            return None
         if key in run.keys_waiting:
             run.flush()
         return self.keys.get(key)
@@ -135,13 +133,14 @@ class StateMachine:
     def _apply_one(self, run: _Run, index: int, entry: bytes, key: bytes) -> None:
         found = codec.decode(entry)
         if isinstance(found, codec.PlanEntry):
-            if run.writer.waiting >= RUN_PLANS:
+            writer = self._writer
+            if writer.waiting >= RUN_PLANS:
                 run.flush()
-            if run.writer.add(index, found):
+            if writer.add(index, found):
                 run.wait(index, found, key)
                 return
             run.flush()
-            refused = self._writer.apply(index, found)
+            refused = writer.apply(index, found)
             run.finish(index, found.time_ns, key, refused, found)
             return
         run.flush()

@@ -240,7 +240,7 @@ cdef class PlanEntry:
     """A decoded plan: the accepted part, as it is written to state.
 
     Attributes: `time_ns`; `eval_key` (16 bytes or None), `eval_id`; `verified_at`; `namespace`, `job_id`, `job_version`; `groups` [text];
-    `shapes` [int row | bytes content]; `notes` [(description, client status, follow-up evaluation)]; `answer` and `cold` (msgpack
+    `shapes` [int row | bytes content]; `notes` ((description, client status, follow-up evaluation), …); `answer` and `cold` (msgpack
     or None); and the counts `node_count`, `placement_count`, `claim_count`, `stop_count`, `preemption_count`.
     """
 
@@ -271,7 +271,7 @@ cdef class PlanEntry:
     cdef const char* subjects_at
     cdef const char* subjects_end
     cdef uint32_t subject_count
-    cdef readonly list notes
+    cdef readonly tuple notes
     cdef readonly bytes answer
     cdef readonly bytes cold
     cdef readonly uint32_t node_count
@@ -359,7 +359,7 @@ cdef class PlanEntry:
         for _ in range(head.texts):
             skip_subject(&source)
         self.subjects_end = source.at
-        self.notes = [(take_text(&source), take_text(&source), take_text(&source)) for _ in range(head.notes)]
+        self.notes = tuple([(take_text(&source), take_text(&source), take_text(&source)) for _ in range(head.notes)]) if head.notes else ()
         for _ in range(head.odd_ids):
             parse_key(take_text(&source), key)
         self.answer = take(&source, head.answer_bytes)[:head.answer_bytes] if head.answer_bytes else None

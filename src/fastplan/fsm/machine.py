@@ -31,11 +31,11 @@ class _Run:
         self.keys_waiting: set[bytes] = set()
         self._keys = keys
         self._results = results
-        self._waiting: list[tuple[int, codec.PlanEntry, bytes]] = []
+        self._waiting: list[bytes] = []
 
-    def wait(self, index: int, plan: codec.PlanEntry, key: bytes) -> None:
-        """Note a plan that the writer has taken into its run."""
-        self._waiting.append((index, plan, key))
+    def wait(self, key: bytes) -> None:
+        """Note the key of a plan that the writer has taken into its run."""
+        self._waiting.append(key)
         if key:
             self.keys_waiting.add(key)
 
@@ -43,7 +43,8 @@ class _Run:
         """Write what waits, and note the results."""
         if not self._waiting:
             return
-        for (index, plan, key), refused in zip(self._waiting, self.writer.flush(), strict=True):
+        indexes, plans = self.writer.indexes, self.writer.plans
+        for index, plan, key, refused in zip(indexes, plans, self._waiting, self.writer.flush(), strict=True):
             self.finish(index, plan.time_ns, key, refused, plan)
         self._waiting = []
         self.keys_waiting = set()
@@ -137,7 +138,7 @@ class StateMachine:
             if writer.waiting >= RUN_PLANS:
                 run.flush()
             if writer.add(index, found):
-                run.wait(index, found, key)
+                run.wait(key)
                 return
             run.flush()
             refused = writer.apply(index, found)

@@ -63,8 +63,11 @@ class PlanWriter:
         self._clear()
 
     def _clear(self) -> None:
-        # Index of the entry, the plan, its evaluation, and the rows of its job.
-        self._run: list[tuple[int, PlanEntry, str, _JobRows]] = []
+        # Of each plan: index of the entry, the plan, its evaluation, and the rows of its job. Tuples would keep the collector busy.
+        self.indexes: list[int] = []
+        self.plans: list[PlanEntry] = []
+        self._eval_ids: list[str] = []
+        self._job_rows: list[_JobRows] = []
         self._stops: list[tuple[int, Rows, Rows, NDArray[numpy.uint8]]] = []
         self._preemptions: list[tuple[int, Rows, Rows]] = []
         self._ended: set[int] = set()
@@ -72,7 +75,7 @@ class PlanWriter:
     @property
     def waiting(self) -> int:
         """Plans in the run."""
-        return len(self._run)
+        return len(self.plans)
 
     # --- plain plans ------------------------------------------------------------------------------------------------
 
@@ -89,7 +92,10 @@ class PlanWriter:
             return False
         if (plan.stop_count or plan.preemption_count) and not self._add_ended(plan):
             return False
-        self._run.append((index, plan, eval_id, job))
+        self.indexes.append(index)
+        self.plans.append(plan)
+        self._eval_ids.append(eval_id)
+        self._job_rows.append(job)
         return True
 
     def _add_ended(self, plan: PlanEntry) -> bool:
@@ -103,7 +109,7 @@ class PlanWriter:
             preemptions = self._find(plan.preemptions()[0])
             if preemptions is None:
                 return False
-        number = len(self._run)
+        number = len(self.plans)
         if stops is not None:
             self._stops.append((number, *self._stop_columns(plan, stops)))
             self._ended.update(stops.tolist())
@@ -114,7 +120,7 @@ class PlanWriter:
 
     def _rows_of(self, plan: PlanEntry) -> _JobRows | None:
         """Return the rows of the plan's job version, shapes and groups; None unless the job is registered and not stopped, and all of them are known."""
-        if not self._run:
+        if not self.plans:
             # Nobody writes jobs while plans are gathered.
             jobs_index = self._store.table_index("jobs")
             if jobs_index != self._jobs_index or len(self._jobs) > JOBS_KEPT:
@@ -158,12 +164,10 @@ class PlanWriter:
 
     def flush(self) -> list[Refused | None]:
         """Write the run and return one result for each of its plans."""
-        if not self._run:
+        if not self.plans:
             return []
         store = self._store
-        indexes = [index for index, _, _, _ in self._run]
-        plans = [plan for _, plan, _, _ in self._run]
-        jobs = [job for _, _, _, job in self._run]
+        indexes, plans, jobs = self.indexes, self.plans, self._job_rows
         plan_numbers, ids, node_rows, groups, shapes, names, clients, offsets, claims, gone, twins = gather(
             plans, [job.shapes for job in jobs], [job.groups for job in jobs], store.nodes_view, number_of
         )
@@ -176,7 +180,7 @@ class PlanWriter:
         stamps = table.add_stamps(numpy.array(indexes, numpy.uint64), numpy.array([plan.time_ns for plan in plans], numpy.int64))
         if len(ids):
             versions = numpy.array([job.version for job in jobs], numpy.uint32)
-            evals = numpy.array([table.intern_eval(eval_id) for _, _, eval_id, _ in self._run], numpy.uint32)
+            evals = numpy.array([table.intern_eval(eval_id) for eval_id in self._eval_ids], numpy.uint32)
             store.insert_rows(
                 last,
                 last_ns,
@@ -200,7 +204,7 @@ class PlanWriter:
             numbers = numpy.concatenate([numpy.full(len(rows), number) for number, rows, _ in self._preemptions])
             rows, notes = (numpy.concatenate([each[place] for each in self._preemptions]) for place in (1, 2))
             store.preempt_rows(last, last_ns, rows, notes, stamps=stamps[numbers])
-        store.touch_evals([(index, eval_id) for index, _, eval_id, _ in self._run if eval_id])
+        store.touch_evals((index, eval_id) for index, eval_id in zip(indexes, self._eval_ids, strict=True) if eval_id)
         store.touch(last, "allocs")
         refresh_statuses(store, [*{job.key for job in jobs}, *jobs_of_rows(store, self._ended)])
         results: list[Refused | None] = [None] * len(plans)

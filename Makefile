@@ -2,13 +2,15 @@
 
 PYTHON ?=
 ARGS ?=
-export PYTHON
+SEEDS ?= 2000
+FIRST ?= 0
+export PYTHON SEEDS FIRST
 
 venv := .venv/bin
 extensions := $(shell sed -n 's/^ *"\(fastplan\.[a-z_.]*\)": "ext.*/\1/p' setup.py)
 sources := setup.py $(shell find ext src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: help setup demo test test-slow bench lint format wheel wheels figures reference lock clean
+.PHONY: help setup demo test test-slow torture bench lint format wheel wheels figures reference lock clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -40,6 +42,9 @@ test: setup  ## run the tests (under 5 minutes on 2 cores); ARGS="-k ports" name
 
 test-slow: setup  ## run the tests that take longer
 	$(venv)/python -m pytest -m slow $(ARGS)
+
+torture: setup  ## run the simulation of a whole server; SEEDS=2000 FIRST=0 say which seeds
+	$(venv)/python -m fastplan.testing.simulation $(ARGS)
 
 bench: setup  ## answer the questions of `fastplan bench` and print one table
 	$(venv)/python -m fastplan.cli bench

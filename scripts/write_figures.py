@@ -31,6 +31,7 @@ ROWS = (
     ("take a snapshot of the state", "{state.snapshot_us:,.1f} µs", ""),
     ("memory for one allocation, indexes included", "{state.bytes_per_alloc:,.0f} bytes", ""),
     ("hand out and take back evaluations, 10,000 deep", "{broker.evals_per_s:,.0f} evaluations/s", "{broker.of_heapq:.0%} of a bare heap of objects"),
+    ("simulate a whole server from a seed, with everything that goes wrong", "{simulation.seeds_per_s:,.1f} seeds/s", ""),
     ("growth per row from 1,000 to 100,000 nodes, verify and commit", "{scaling.slope_verify:.2f}, {scaling.slope_commit:.2f}", "log–log slope; 0 is none"),
 )
 

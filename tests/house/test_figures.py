@@ -18,6 +18,7 @@ PROMISED = {
     "broker": {"evals_per_s", "of_heapq"},
     "placement": {"placements_per_s", "ratio_reference", "spread_placements_per_s", "identical_placements_per_s"},
     "system": {"first_ms", "noop_ms", "ratio_first", "ratio_noop"},
+    "simulation": {"seeds_per_s"},
     "scaling": {"slope_verify", "slope_commit"},
 }
 

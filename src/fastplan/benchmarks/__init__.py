@@ -27,6 +27,7 @@ QUESTIONS = {
     "broker": "fastplan.benchmarks.broker",
     "placement": "fastplan.benchmarks.placement",
     "system": "fastplan.benchmarks.system",
+    "simulation": "fastplan.benchmarks.simulation",
     "scaling": "fastplan.benchmarks.scaling",
 }
 """Name → module, in the order in which they are asked."""

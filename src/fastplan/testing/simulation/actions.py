@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from fastplan.errors import OutcomeUnknown
 from fastplan.scheduler.config import default_scheduler_config
-from fastplan.testing.simulation.clients import reports
 from fastplan.testing.simulation.cluster import PARAMETERIZED, SimulatedJob, parameterized_job, simulated_node
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ class Actions:
     # --- nodes and their clients ------------------------------------------------------------------------------------
 
     def _clients(self) -> None:
-        said = reports(self._server.snapshot(), self._source)
+        said = self._run.clients.reports(self._server.snapshot())
         if said:
             texts = ", ".join(f"{each.id[:8]} {each.client_status}" for each in said)
             self._start(f"clients report {texts}", self._server.update_allocs_from_client(said))

@@ -12,15 +12,42 @@ from fastplan.structs import Allocation
 _ENDS: Final = ("batch", "sysbatch")
 
 
-def reports(state: StateReader, source: random.Random, *, calm: bool = False) -> list[Allocation]:
-    """Return what clients say in one round. *calm*: nothing fails any more, and all of them report."""
-    said = []
-    for alloc in _reachable(state):
-        if calm or source.random() < 0.5:
-            status = _next_status(alloc, source, calm)
-            if status is not None:
-                said.append(_report(alloc, status, calm or source.random() < 0.9))
-    return said
+class Clients:
+    """The clients of all nodes. What has ended stays so, and is said again until the state has it."""
+
+    def __init__(self, randomness: random.Random) -> None:
+        self._random = randomness
+        self._ended: dict[str, str] = {}
+
+    def reports(self, state: StateReader, *, calm: bool = False) -> list[Allocation]:
+        """Return what clients say in one round. *calm*: nothing fails any more, and all of them report."""
+        said = []
+        for alloc in _reachable(state):
+            if calm or self._random.random() < 0.5:
+                status = self._ended.get(alloc.id) or self._next_status(alloc, calm)
+                if status is not None:
+                    said.append(_report(alloc, status, calm or self._random.random() < 0.9))
+                    if status in ("complete", "failed"):
+                        self._ended[alloc.id] = status
+        return said
+
+    def _next_status(self, alloc: Allocation, calm: bool) -> str | None:
+        """Return what becomes of an allocation, None if there is nothing to say."""
+        if alloc.desired_status != "run":
+            return "complete"
+        if alloc.client_status in ("pending", "unknown"):
+            return "running"
+        ends = alloc.job is not None and alloc.job.type in _ENDS
+        if calm:
+            if ends:
+                return "complete"
+        else:
+            chance = self._random.random()
+            if chance < 0.1:
+                return "failed"
+            if chance < 0.4 and ends:
+                return "complete"
+        return "running" if alloc.deployment_id and _health(alloc) is None else None
 
 
 def _reachable(state: StateReader) -> Iterator[Allocation]:
@@ -28,25 +55,6 @@ def _reachable(state: StateReader) -> Iterator[Allocation]:
     for node in state.nodes():
         if node.status == "ready":
             yield from (alloc for alloc in state.allocs_by_node(node.id) if not alloc.is_client_terminal)
-
-
-def _next_status(alloc: Allocation, source: random.Random, calm: bool) -> str | None:
-    """Return what becomes of an allocation, None if there is nothing to say."""
-    if alloc.desired_status != "run":
-        return "complete"
-    if alloc.client_status in ("pending", "unknown"):
-        return "running"
-    ends = alloc.job is not None and alloc.job.type in _ENDS
-    if calm:
-        if ends:
-            return "complete"
-    else:
-        chance = source.random()
-        if chance < 0.1:
-            return "failed"
-        if chance < 0.4 and ends:
-            return "complete"
-    return "running" if alloc.deployment_id and _health(alloc) is None else None
 
 
 def _health(alloc: Allocation) -> bool | None:

@@ -18,6 +18,7 @@ from fastplan.server.server import Server, Written
 from fastplan.testing.clock import VirtualClock, run_virtual
 from fastplan.testing.simulation import checks
 from fastplan.testing.simulation.actions import Actions
+from fastplan.testing.simulation.clients import Clients
 from fastplan.testing.simulation.executor import Pace, SeededExecutor
 from fastplan.testing.simulation.log import GONE, RestartableLog, Storage
 from fastplan.testing.simulation.rest import at_rest, come_to_rest
@@ -54,15 +55,13 @@ class Violation(AssertionError):
 
 @dataclass(slots=True)
 class Report:
-    """What a simulation was like."""
+    """What a simulation was like: plans that were answered, those refused in part or whole, placements, schedulers at work at once, operations by outcome."""
 
     seed: int
     workers: int
     plans: int = 0
     refused: int = 0
     placed: int = 0
-    evaluations: int = 0
-    entries: int = 0
     most_running: int = 0
     restarts: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -115,6 +114,7 @@ class Simulation:
         self.report = Report(seed, workers)
         slow = self.source.choice((0.0, 0.02, 0.05))
         self.executor = SeededExecutor(self._source(), Pace(step_s=self.source.choice((0.005, 0.05, 0.2)), slow_share=slow, slow_s=7.0), self._hear)
+        self.clients = Clients(self._source())
         self.log: RestartableLog
         self.server: Server
         self.last: deque[str] = deque(maxlen=LAST_ACTIONS)
@@ -147,7 +147,7 @@ class Simulation:
             self.look()
         await asyncio.gather(*self._operations)
         self._found += await come_to_rest(self)
-        self._found += at_rest(self.server)
+        self._found += at_rest(self.server, self.witness.overlooked)
         self.look()
         await self.end()
 
@@ -189,6 +189,7 @@ class Simulation:
         """End the server, and compare its state with that of the witness."""
         await self.server.__aexit__(None, None, None)
         self.compare("at the end")
+        self.report.most_running = self.executor.most_running
 
     def compare(self, when: str) -> None:
         """Compare the server's state with that of the witness, which has seen the log entry by entry."""

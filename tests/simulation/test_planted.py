@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +40,7 @@ def test_a_plan_of_a_worker_that_lost_its_evaluation(monkeypatch: pytest.MonkeyP
             return
 
     monkeypatch.setattr(EvalBroker, "pause_nack", pause_anything)
-    assert " has 2 of " in " ".join(found_at().found)
+    assert re.search(r" has \d+ of ", " ".join(found_at().found))
 
 
 @pytest.mark.slow

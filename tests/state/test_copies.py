@@ -24,7 +24,7 @@ def random_plan(rng: random.Random) -> tuple[StateStore, Plan, list[Copies]]:
     job = service_job("web", group_api("a", count=50), group_api("b", count=50))
     nodes = [ready_node(f"n{number}") for number in rng.sample(range(30), rng.randint(1, 9))]
     store = StateStore.from_dump({"nodes": [node.to_api() for node in nodes], "jobs": [job.to_api()]})
-    plan = Plan(eval_id="e", eval_token="t", priority=50, job=job, snapshot_index=store.latest_index())
+    plan = Plan(eval_id="e", eval_token="t", priority=50, job=job, snapshot_index=store.latest_index(), number=rng.randint(1, 9))
     for node in nodes:
         for number in range(rng.choice((0, 0, 1, 2))):
             alloc = running_alloc(f"{node.id}-{number}", job, node.id, group=rng.choice("ab"), index=number)
@@ -55,6 +55,7 @@ def test_records_and_columns_say_the_same():
         store, plan, batches = random_plan(random.Random(seed))
         state = store.snapshot()
         joined = plan_with_copies(plan, batches, state)
+        assert (joined.number, joined.snapshot_index) == (plan.number, plan.snapshot_index)
         listed = copy.deepcopy(plan)
         for batch in batches:
             for alloc in batch.records(state, "e", plan.job):

@@ -170,10 +170,13 @@ def test_without_a_place_the_allocation_is_noted_and_comes_later(rules: Rules) -
 
 @pytest.mark.parametrize(("rules", "noted"), [(Rules.NOMAD, {"a0"}), (Rules.STRICT, set())])
 @pytest.mark.parametrize(("cpu_mhz", "ago_ns"), [(9000, MINUTE_NS), (500, 0)])
-def test_nothing_is_noted_where_the_applier_would_refuse_it_for_ever(rules: Rules, noted: set[str], cpu_mhz: int, ago_ns: int) -> None:
+@pytest.mark.parametrize(("status", "eligibility"), [("disconnected", "eligible"), ("ready", "ineligible")])
+def test_nothing_is_noted_where_the_applier_would_refuse_it_for_ever(
+    rules: Rules, noted: set[str], cpu_mhz: int, ago_ns: int, status: str, eligibility: str
+) -> None:
     job = service_job("web", group_api(cpu_mhz=cpu_mhz, ReschedulePolicy=policy()), **JOB_INDEX)
     cluster = nodes(2)
-    down(cluster[0], "disconnected")
+    down(cluster[0], status).scheduling_eligibility = eligibility
     outcome = Outcome(job, cluster, [failed(job, ago_ns=ago_ns)], rules=rules)
     assert (outcome.stopped, outcome.placed) == ({}, [])
     assert set(outcome.updated) == noted

@@ -597,6 +597,12 @@ def test_one_follow_up_however_many_attempts() -> None:
     assert len(outcome.follow_ups) == 1
 
 
+@pytest.mark.parametrize(("rules", "status", "placed"), [(Rules.NOMAD, "failed", []), (Rules.STRICT, "complete", ["n0"])])
+def test_an_allocation_that_failed_is_a_reason_to_look(rules: Rules, status: str, placed: list[str]) -> None:
+    outcome = Cluster(SYSTEM, nodes(1), rules=rules).run(triggered_by="alloc-failure")
+    assert (outcome.final.status, outcome.placed_nodes) == (status, placed)
+
+
 @both
 def test_s46_s47_triggers(rules: Rules) -> None:
     outcome = Cluster(SYSTEM, nodes(1), rules=rules).run(triggered_by="moon-phase")

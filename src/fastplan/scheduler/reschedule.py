@@ -79,8 +79,13 @@ def _events(alloc: Allocation) -> list[RescheduleEvent]:
 
 
 def takes_notes(alloc: Allocation, node: Node | None) -> bool:
-    """Return whether something may be noted on an allocation that stays as it is: the applier refuses that on a node that went away (plan-apply 5.2)."""
-    return node is not None and (node.status == "ready" or alloc.client_status in ("unknown", "lost"))
+    """Return whether something may be noted on an allocation that stays as it is: on a node that went away the applier refuses that (plan-apply 5.2).
+
+    What its client has ended counts as new there, so a node that takes nothing refuses it too.
+    """
+    if node is None or alloc.client_status in ("unknown", "lost"):
+        return node is not None
+    return node.status == "ready" and (not alloc.is_client_terminal or node.scheduling_eligibility == "eligible")
 
 
 def last_reschedule_failed(alloc: Allocation) -> bool:

@@ -42,7 +42,12 @@ _ATTEMPTS: Final = {"system": 5, "sysbatch": 2}
 
 def process_system(evaluation: Evaluation, state: StateReader, setting: Setting) -> Steps:
     """Handle one evaluation of a system or sysbatch job."""
-    accepted = _TRIGGERS | {"periodic-job"} if evaluation.type == "sysbatch" else _TRIGGERS
+    accepted = _TRIGGERS
+    if evaluation.type == "sysbatch":
+        accepted |= {"periodic-job"}
+    elif setting.strict:
+        # The server wants a system job looked at that has lost an allocation; as recorded, the node waits for another reason.
+        accepted |= {"alloc-failure"}
     if evaluation.triggered_by not in accepted:
         yield UpdateEval(finished(evaluation, "failed", refused_trigger(evaluation.triggered_by)))
         return

@@ -13,22 +13,28 @@ from fastplan.errors import TokenRejected
 from fastplan.fit.engine_compiled import RULE_PHYSICAL
 from fastplan.planner import evaluate, view
 from fastplan.rules import Rules
-from fastplan.testing.simulation import Violation, simulate
+from fastplan.testing.simulation import SimulationSettings, Violation, simulate
 
 LIMIT = 100
+BUSY = SimulationSettings(steps=120, workers=16)
+"""Much goes on at once: what is wrong shows soon."""
 
 
 def found_at() -> Violation:
     """Return the first violation among a hundred seeds."""
     for seed in range(LIMIT):
         try:
-            simulate(seed)
+            simulate(seed, BUSY)
         except Violation as violation:
             return violation
     raise AssertionError("nothing was found")
 
 
-@pytest.mark.slow
+def test_nothing_is_found_without_a_fault() -> None:
+    for seed in range(5):
+        simulate(seed, BUSY)
+
+
 def test_a_plan_of_a_worker_that_lost_its_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     """The applier does not ask whether the token of a plan is still good."""
     paused = EvalBroker.pause_nack
@@ -43,7 +49,6 @@ def test_a_plan_of_a_worker_that_lost_its_evaluation(monkeypatch: pytest.MonkeyP
     assert re.search(r" has \d+ of ", " ".join(found_at().found))
 
 
-@pytest.mark.slow
 def test_a_stopped_allocation_that_counts_as_free_while_its_client_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(evaluate.RULE_FLAGS, Rules.STRICT, evaluate.RULE_FLAGS[Rules.STRICT] & ~RULE_PHYSICAL)
     assert "allocations" in found_at().found[0]

@@ -170,10 +170,10 @@ def test_no_nodes(schedule):
     assert "site.web: 1 has no place; 0 nodes were looked at." in outcome.out
 
 
-@pytest.mark.slow
-def test_a_hundred_thousand_groups(schedule):
-    """Ends, and says of the groups that fail that they do in a text of bounded length."""
-    groups = [group(f"g{number}") for number in range(100_000)]
+def test_many_groups_that_fail(schedule):
+    """A text of bounded length, however many groups there are."""
+    groups = [group(f"g{number}") for number in range(300)]
     outcome = schedule(state(), job(*groups))
     assert outcome.code == DOES_NOT_FIT
-    assert len(outcome.out.splitlines()) < 1000
+    assert "… and 276 more groups have no place for all of theirs; --json has their counts." in outcome.out
+    assert len(outcome.out.splitlines()) < 400

@@ -39,6 +39,7 @@ _COUNTS: Final = (
     ("reschedule_later", "to reschedule later"),
     ("ignore", "as before"),
 )
+_GROUPS_SHOWN: Final = 20
 _NEAREST_SHOWN: Final = 5
 _HOLDERS_SHOWN: Final = 3
 _SUMS: Final = {"cpu": "cpu_mhz", "memory": "memory_mib", "disk": "disk_mib"}
@@ -87,7 +88,7 @@ def _job(value: Any) -> Job:
 
 
 def _nearest(snapshot: StateSnapshot, outcome: DryRun) -> dict[str, list[NodeExplanation]]:
-    """Return for each group that fails what the ready nodes lack that come nearest to taking one more of it, once all of the plan stands.
+    """Return for the first groups that fail what the ready nodes lack that come nearest to taking one more of it, once all of the plan stands.
 
     Those that lack the fewest things come first. Resources alone are looked at: a node that a constraint rules out may be among them.
     """
@@ -100,7 +101,7 @@ def _nearest(snapshot: StateSnapshot, outcome: DryRun) -> dict[str, list[NodeExp
     checker.add(placed)
     ready = {node.id for node in snapshot.nodes() if node.status == "ready" and node.scheduling_eligibility == "eligible"}
     nearest = {}
-    for group in outcome.failed:
+    for group in list(outcome.failed)[:_GROUPS_SHOWN]:
         lacking = [node for node in checker.explain((outcome.job, group)) if node.failing and node.node_id in ready]
         lacking.sort(key=lambda node: (len(node.failing), sum(shortfall.missing for shortfall in node.failing), node.node_id))
         nearest[group] = [_with_holders(node, _standing(snapshot, node.node_id, placed, set(evicted))) for node in lacking[:_NEAREST_SHOWN]]
@@ -227,7 +228,7 @@ def _json(outcome: DryRun, changes: dict[str, list[dict[str, Any]]], lacking: di
 
 def _print(outcome: DryRun, changes: dict[str, list[dict[str, Any]]], lacking: dict[str, list[NodeExplanation]]) -> None:
     output = console()
-    for group, counts in sorted(outcome.desired.items()):
+    for group, counts in sorted(outcome.desired.items())[:_GROUPS_SHOWN]:
         if counts is not None:
             output.print(f"{outcome.job.id}.{group}: {_counted(counts)}.", markup=False)
     for title, key in (("placed", "placed"), ("updated in place", "updated")):
@@ -244,9 +245,12 @@ def _print(outcome: DryRun, changes: dict[str, list[dict[str, Any]]], lacking: d
         _print_table(shown, len(changes[key]))
     for node_id, reason in outcome.refused.items():
         output.print(f"The part of node {node_id} would be refused: {reason}.", markup=False)
-    for group, metric in outcome.failed.items():
+    for group in lacking:
+        metric = outcome.failed[group]
         if metric is not None:
             _print_failure(outcome.job, group, metric, lacking[group])
+    if len(outcome.failed) > len(lacking):
+        output.print(f"… and {len(outcome.failed) - len(lacking)} more groups have no place for all of theirs; --json has their counts.")
     if not outcome.failed:
         output.print("Everything has a place." if outcome.plan is not None else "Nothing would change.")
 

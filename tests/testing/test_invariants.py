@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from fastplan.broker import EvalBroker
 from fastplan.state import StateStore
-from fastplan.structs import Allocation, Job
+from fastplan.structs import Allocation, Evaluation, Job
+from fastplan.testing import VirtualClock
 from fastplan.testing.builders import ready_node, running_alloc, service_job, system_job
-from fastplan.testing.invariants import doubled_names, doubled_slots, over_committed, placed_without_room
+from fastplan.testing.invariants import badly_held, doubled_names, doubled_slots, over_committed, placed_without_room, wrong_sums
 
 
 def cluster(job: Job, *allocs: Allocation) -> StateStore:
@@ -61,3 +65,77 @@ def test_doubled_names() -> None:
     assert doubled_names(cluster(job, first, running_alloc("a2", job, "n1"))) == ["2 allocations are called web.web[0]"]
     canary = running_alloc("a2", job, "n1", DeploymentStatus={"Canary": True})
     assert doubled_names(cluster(job, first, canary)) == []
+
+
+def test_wrong_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = service_job()
+    stopping = running_alloc("a2", job, "n1", index=1, DesiredStatus="stop")
+    ended = running_alloc("a3", job, "n1", index=2, ClientStatus="complete")
+    store = cluster(job, running_alloc("a1", job, "n1"), stopping, ended)
+    assert wrong_sums(store) == []
+    assert wrong_sums(store.snapshot()) == []
+    monkeypatch.setattr(StateStore, "node_used", lambda *_: (500, 256, 300, 1))
+    assert wrong_sums(store) == ["node n1: used is (500, 256, 300, 1), the sum is (1000, 512, 600, 2)"]
+    monkeypatch.setattr(StateStore, "node_used", lambda *_: None)
+    assert len(wrong_sums(store)) == 1
+
+
+def test_badly_held() -> None:
+    """An evaluation that is pending in the state and unknown to the broker is lost; one that has ended, or a broker that is off, has nothing to hold."""
+    evaluations = [Evaluation(id=f"e{number}", namespace="default", type="service", job_id="web", status="pending") for number in range(3)]
+    store = cluster(service_job())
+    store.upsert_evals(13, [*evaluations, Evaluation(id="old", namespace="default", type="service", job_id="web", status="complete")])
+    broker = EvalBroker(VirtualClock(), None, random.Random(1))
+    assert badly_held(broker, store) == []
+    broker.set_enabled(True)
+    for evaluation in evaluations[:2]:
+        broker.enqueue(evaluation)
+    assert badly_held(broker, store) == ["evaluation e2 is pending and lost"]
+    broker.enqueue(evaluations[2])
+    assert badly_held(broker, store) == []
+    delivery = broker.dequeue(["service"])
+    assert delivery is not None
+    assert badly_held(broker, store) == []
+
+
+def test_badly_held_passes_on_what_the_broker_finds_in_its_own_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Held twice: the broker's own check says so, whether it is on or off."""
+    monkeypatch.setattr(EvalBroker, "contradictions", lambda _: ["an evaluation is in two places"])
+    broker = EvalBroker(VirtualClock(), None, random.Random(1))
+    assert badly_held(broker, cluster(service_job())) == ["an evaluation is in two places"]
+    broker.set_enabled(True)
+    assert badly_held(broker, cluster(service_job())) == ["an evaluation is in two places"]
+
+
+def test_a_checker_looks_at_what_it_is_told_to() -> None:
+    """Nodes and jobs that are not named are not looked at; unknown ones are no fault."""
+    job, agents = service_job(), system_job()
+    doubled = [running_alloc(alloc_id, agents, "n1") for alloc_id in ("s1", "s2")]
+    store = cluster(job, *(running_alloc(f"a{index}", job, "n1", cpu_mhz=3000) for index in range(2)))
+    store.upsert_job(13, agents)
+    store.upsert_allocs(14, doubled)
+    assert over_committed(store, node_ids=["n2"]) == []
+    assert len(over_committed(store, node_ids=["n1"])) == 1
+    assert doubled_slots(store, [job]) == []
+    assert len(doubled_slots(store, [agents])) == 1
+    assert doubled_names(store, [agents]) == []
+    assert len(doubled_names(store, [job])) == 1
+
+
+def test_what_has_ended_or_is_stopped_holds_no_name_and_no_slot() -> None:
+    for job, checker in ((system_job(), doubled_slots), (service_job(), doubled_names)):
+        ended = running_alloc("a2", job, "n1", ClientStatus="complete")
+        stopped = running_alloc("a3", job, "n1", DesiredStatus="stop")
+        assert checker(cluster(job, running_alloc("a1", job, "n1"), ended, stopped)) == []
+        assert len(checker(cluster(job, running_alloc("a1", job, "n1"), running_alloc("a4", job, "n1"), ended))) == 1
+
+
+def test_placed_without_room_counts_what_is_told_to_stop_and_still_runs() -> None:
+    """Strict rules: its room is free only if the same plan stopped it; a job that evicts others may have counted on it."""
+    job = service_job()
+    store = cluster(job, running_alloc("a1", job, "n1", cpu_mhz=3000, DesiredStatus="stop"))
+    store.upsert_allocs(13, [running_alloc("a2", job, "n1", index=1, cpu_mhz=3000)])
+    key = (job.namespace, job.id)
+    assert over_committed(store) == []
+    assert len(placed_without_room(store, 13, key, 12)) == 1
+    assert placed_without_room(store, 13, key, 12, preempts=True) == []

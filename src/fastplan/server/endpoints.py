@@ -7,6 +7,7 @@ from typing import Any
 
 from fastplan import codec
 from fastplan.broker import BlockedEvals, BrokerError, BrokerGate, EvalBroker
+from fastplan.clock import Clock
 from fastplan.errors import StateError
 from fastplan.planner.submit import SubmitEndpoint
 from fastplan.scheduler.process import SCHEDULER_VERSION
@@ -32,8 +33,10 @@ class LeaderEndpoints:
         plans: SubmitEndpoint[Any],
         store: Callable[[], StateStore],
         on_ack: Callable[[], None],
+        clock: Clock,
+        on_plan: Callable[[AnyPlan, Any, float], None] | None = None,
     ) -> None:
-        """*on_ack*: called after each ack, which may have left evaluations to cancel."""
+        """*on_ack*: called after each ack, which may have left evaluations to cancel. *on_plan*: told of each plan, its result and the seconds it took."""
         self._broker = broker
         self._gate = gate
         self._blocked = blocked
@@ -41,6 +44,8 @@ class LeaderEndpoints:
         self._plans = plans
         self._store = store
         self._on_ack = on_ack
+        self._clock = clock
+        self._on_plan = on_plan
 
     async def dequeue(self, queues: Sequence[str], timeout_s: float, version: int) -> Dequeued | None:
         """Return an evaluation, None if there is none in time or while the broker is off."""
@@ -66,7 +71,11 @@ class LeaderEndpoints:
 
     async def submit_plan(self, plan: AnyPlan) -> Any:
         """Verify and commit a plan; the evaluation is not taken away from its worker meanwhile."""
-        return await self._plans.submit(plan)
+        start_s = self._clock.monotonic_s()
+        result = await self._plans.submit(plan)
+        if self._on_plan is not None:
+            self._on_plan(plan, result, self._clock.monotonic_s() - start_s)
+        return result
 
     async def update_eval(self, evaluation: Evaluation, token: str) -> None:
         """Write the status of an evaluation that its worker holds."""

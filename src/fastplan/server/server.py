@@ -21,6 +21,7 @@ from fastplan.fsm import StateMachine
 from fastplan.metrics import Metrics
 from fastplan.planner.applier import Applier
 from fastplan.planner.entry import EntryMaker
+from fastplan.planner.result import PlanResult
 from fastplan.planner.submit import SubmitEndpoint
 from fastplan.planner.tracker import TrackerSettings
 from fastplan.planner.view import OptimisticView
@@ -39,8 +40,9 @@ from fastplan.server.leadership import Leadership
 from fastplan.server.locks import SubjectLocks
 from fastplan.server.operations import Operation
 from fastplan.state import StateReader, StateSnapshot, StateStore
+from fastplan.state.plans import AnyPlan
 from fastplan.structs import Allocation, DrainStrategy, Job, Node
-from fastplan.worker import Executor, InlineExecutor, ThreadExecutor, Worker, WorkerMetrics, WorkerSettings
+from fastplan.worker import Executor, InlineExecutor, StateAccess, ThreadExecutor, Worker, WorkerMetrics, WorkerSettings
 
 logger = logging.getLogger("fastplan.server")
 
@@ -82,8 +84,20 @@ class Server:
     what makes no sense, NotLeader while the server does not lead, and what the log says.
     """
 
-    def __init__(self, config: ServerConfig | None = None, *, new_log: Callable[[StateMachine], Any] | None = None, executor: Executor | None = None) -> None:
-        """*new_log*: makes the log, a `Replicator`, around the state machine. *executor*: where schedulers compute. None: as the configuration says."""
+    def __init__(
+        self,
+        config: ServerConfig | None = None,
+        *,
+        new_log: Callable[[StateMachine], Any] | None = None,
+        executor: Executor | None = None,
+        seen_by_worker: Callable[[StateAccess], StateAccess] | None = None,
+        on_plan: Callable[[AnyPlan, PlanResult, float], None] | None = None,
+    ) -> None:
+        """*new_log*: makes the log, a `Replicator`, around the state machine. *executor*: where schedulers compute. None: as the configuration says.
+
+        *seen_by_worker*: what a worker sees instead of the state, one call for each. *on_plan*: told of each plan of a worker that was answered, and how
+        many seconds that took.
+        """
         self.config = config or ServerConfig()
         self.metrics = Metrics()
         clock = self.config.time
@@ -93,6 +107,8 @@ class Server:
         self._ids = random.Random(self._randomness.getrandbits(128))
         self.machine = StateMachine(metrics=self.metrics, clock=clock)
         self._new_log = new_log
+        self._seen_by_worker = seen_by_worker
+        self._on_plan = on_plan
         self._executor = executor or (ThreadExecutor(self.config.workers) if self.config.executor == "threads" else InlineExecutor())
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._log: Any = None
@@ -140,6 +156,7 @@ class Server:
         )
         try:
             await self._log.start()
+            self._draw_anew()
             self._tasks.append(asyncio.get_running_loop().create_task(self._follow(events)))
             await self._leads.wait()
             await self._make_first_entries()
@@ -152,6 +169,12 @@ class Server:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Let workers finish what they hold, answer what was submitted, flush and close."""
         await self._close()
+
+    def _draw_anew(self) -> None:
+        """Draw other ids than an earlier run with this seed has drawn before the log ended where it ends."""
+        if self.config.seed is not None and self.machine.applied:
+            self._randomness.seed(f"{self.config.seed} {self.machine.applied}")
+            self._ids.seed(self._randomness.getrandbits(128))
 
     def _open_log(self) -> Any:
         if self._new_log is not None:
@@ -193,13 +216,15 @@ class Server:
             plans=plans,
             store=lambda: self.machine.store,
             on_ack=self._leadership.acked,
+            on_plan=self._on_plan,
+            clock=self._clock,
         )
         metrics = WorkerMetrics(self.metrics)
         for number in range(config.workers):
             worker = Worker(
                 f"worker-{number}",
                 endpoints=self._endpoints,
-                state=_State(self.machine),
+                state=_State(self.machine) if self._seen_by_worker is None else self._seen_by_worker(_State(self.machine)),
                 clock=self._clock,
                 executor=self._executor,
                 new_setting=self._new_setting,
@@ -402,6 +427,11 @@ class Server:
     async def fail_deployment(self, deployment_id: str) -> Written:
         """Fail a deployment."""
         return await self._operate(("deployment", deployment_id), lambda state: operations.fail_deployment(state, deployment_id, **self._stamps()))
+
+    async def upsert_namespace(self, namespace: Mapping[str, Any]) -> Written:
+        """Register a namespace, in the shape of the API, or what has changed of it."""
+        self._check_alive()
+        return Written(await self._writer.write(codec.UpsertNamespaces([dict(namespace)])), ())
 
     async def set_scheduler_config(self, config: Mapping[str, Any]) -> Written:
         """Replace the scheduler configuration, in the shape of the API; `PauseEvalBroker` takes effect at once."""

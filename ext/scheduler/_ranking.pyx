@@ -299,6 +299,7 @@ cdef class Ranking:
     cdef int64_t memory_mib
     cdef int64_t disk_mib
     cdef int32_t group_count
+    cdef int64_t fit_steps
     cdef bint spread
     cdef bint has_affinity
     cdef bint distinct
@@ -313,6 +314,7 @@ cdef class Ranking:
         int64_t disk_mib,
         *,
         int32_t group_count,
+        int64_t fit_steps,
         bint spread,
         bint distinct,
         const int32_t[::1] copies not None,
@@ -322,7 +324,7 @@ cdef class Ranking:
     ):
         """Candidates are the nodes in *rows* of *table*, which must all be regular; all arrays have one entry for each.
 
-        *ties*: what tells equal ones apart, all different. *distinct*: no node takes two of the group. *copies*: of the group on each node.
+        *ties*: what tells equal ones apart, all different. *fit_steps*: how finely the fit counts. *distinct*: no node takes two of the group. *copies*: of the group on each node.
         *affinities*: scores on the grid, or None. *places*: which place of *spreads* each node is.
         """
         cdef Py_ssize_t i
@@ -339,6 +341,9 @@ cdef class Ranking:
         self.memory_mib = memory_mib
         self.disk_mib = disk_mib
         self.group_count = group_count if group_count > 1 else 1
+        if fit_steps < 1:
+            raise ValueError(f"{fit_steps} steps")
+        self.fit_steps = fit_steps
         self.spread = spread
         self.has_affinity = affinities is not None
         self.distinct = distinct
@@ -406,7 +411,7 @@ cdef class Ranking:
         return <double> (-(candidate.copies + 1)) / <double> self.group_count
 
     cdef void _total(self, Candidate* candidate, double fit) noexcept nogil:
-        candidate.total = llrint(fit / BEST_SCORE * GRID)
+        candidate.total = llrint(fit / BEST_SCORE * self.fit_steps) * (<int64_t> GRID // self.fit_steps)
         candidate.terms = 1
         if candidate.copies:
             candidate.total += llrint(self._anti_affinity(candidate) * GRID)

@@ -12,8 +12,8 @@ import pytest
 
 from fastplan.errors import StorageFailed
 from fastplan.replay import session
-from fastplan.replay.cluster import Cluster
 from fastplan.replay.report import TIMED_FIGURES
+from fastplan.server import Server
 from tests.replay.traces import mixed_trace, node_line, pod_line, write_trace
 from tests.shared_data import IMPORT_ROOT, PROJECT
 
@@ -162,7 +162,7 @@ def test_a_failing_disk_is_the_environments_fault(fastplan, trace, monkeypatch):
     async def fail(*_):
         raise StorageFailed("log.db: disk I/O error")
 
-    monkeypatch.setattr(Cluster, "submit", fail)
+    monkeypatch.setattr(Server, "register_job", fail)
     outcome = fastplan(*trace)
     assert (outcome.code, outcome.out, outcome.err) == (3, "", "fastplan: log.db: disk I/O error\n")
 

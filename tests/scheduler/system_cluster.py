@@ -176,7 +176,7 @@ class Outcome:
     def desired(self) -> dict[str, dict[str, int]]:
         """Group → counters that are not zero."""
         annotations = self.final.to_api().get("PlanAnnotations") or {}
-        return {group: {key: count for key, count in counts.items() if count} for group, counts in annotations["DesiredTGUpdates"].items()}
+        return {group: {key: count for key, count in counts.items() if count} for group, counts in (annotations.get("DesiredTGUpdates") or {}).items()}
 
 
 class Cluster:

@@ -17,7 +17,7 @@ from fastplan.rules import Rules
 from fastplan.scheduler.every_node import EveryNodeStack
 from fastplan.scheduler.rank import RankedNode
 from fastplan.scheduler.stack import SelectOptions
-from fastplan.scheduler.ties import final_key
+from fastplan.scheduler.ties import final_key, fit_steps
 from fastplan.state.copies import Copies
 from fastplan.state.resource_shapes import shape_of
 from fastplan.structs import Allocation, Job, Node, TaskGroup
@@ -147,7 +147,7 @@ class Pair:
                 assert [getattr(counted, name) for name in names] == [getattr(expected, name) for name in names]
             return False
         assert (kernel.node.id, kernel.scores) == (plain.node.id, plain.scores)
-        assert final_key(kernel.scores) == final_key(plain.scores)
+        assert final_key(kernel.scores, fit_steps(0)) == final_key(plain.scores, fit_steps(0))
         assert kernel.final_score == plain.final_score
         for site in self.sites:
             self._place(site, group, plain)

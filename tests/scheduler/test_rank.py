@@ -501,7 +501,9 @@ def test_r29_the_five_best_scores_are_kept(rules):
     kept = [entry.norm_score for entry in site.metric.score_meta_data if entry is not None]
     assert len(kept) == 5
     assert kept == sorted(kept, reverse=True)
-    assert list(site.scores()) == ["n0", "n1", "n2", "n3", "n4"]
+    if rules is Rules.NOMAD:
+        # Under strict rules those that fit nearly equally well are equal, and the permutation decides which are told.
+        assert list(site.scores()) == ["n0", "n1", "n2", "n3", "n4"]
 
 
 @BOTH

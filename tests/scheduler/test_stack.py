@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from fastplan.rules import Rules
-from fastplan.scheduler.ties import final_key, tie_key, tie_seed
+from fastplan.scheduler.ties import final_key, fit_steps, tie_key, tie_seed
 from fastplan.structs import Node
 from fastplan.testing.builders import batch_job, group_api, ready_node, running_alloc, service_job, system_job
 from tests.scheduler.ranking import EVAL_ID, Site
@@ -112,7 +112,7 @@ def test_the_best_is_what_a_look_at_each_node_alone_says():
                 if ranked is not None:
                     row = site.state.node_row(node.id)
                     assert row is not None
-                    keys[node.id] = (-final_key(ranked.scores), tie_key(seed, row))
+                    keys[node.id] = (-final_key(ranked.scores, fit_steps(0)), tie_key(seed, row))
             site.stack.set_nodes(site.nodes)
             assert site.place() == min(keys, key=keys.__getitem__, default=None)
 

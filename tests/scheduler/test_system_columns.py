@@ -59,7 +59,16 @@ def random_dump(rng: random.Random) -> tuple[dict[str, Any], Job]:
 
 
 def random_node(rng: random.Random, number: int) -> Node:
-    states: tuple[dict[str, Any], ...] = ({}, {}, {}, {}, {"Status": "down"}, {"SchedulingEligibility": "ineligible"}, {"Drain": True, "DrainStrategy": {}}, {"Status": "disconnected"})
+    states: tuple[dict[str, Any], ...] = (
+        {},
+        {},
+        {},
+        {},
+        {"Status": "down"},
+        {"SchedulingEligibility": "ineligible"},
+        {"Drain": True, "DrainStrategy": {}},
+        {"Status": "disconnected"},
+    )
     return ready_node(
         f"n{number:02}",
         datacenter=rng.choice(("dc1", "dc1", "dc1", "dc2")),

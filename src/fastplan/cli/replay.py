@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
 from fastplan.cli import ALL_FITS, DOES_NOT_FIT, INTERRUPTED
 from fastplan.cli.output import add_row, console, print_json, table
+from fastplan.errors import InvalidInput
 from fastplan.replay.c2m import c2m
 from fastplan.replay.gpu_fleet import gpu_fleet
 from fastplan.replay.openb import read_openb
 from fastplan.replay.report import Figures
-from fastplan.replay.session import ReplaySettings, replay
+from fastplan.replay.session import Policy, ReplaySettings, replay
 from fastplan.replay.shapes import Workload
 from fastplan.rules import Rules
 
@@ -27,8 +28,17 @@ def _options(function: Command) -> Command:
     """Add the options that all workloads have in common."""
     for option in reversed(
         (
-            click.option("--workers", default=4, show_default=True, help="How many workers plan in parallel."),
-            click.option("--stale", default=1, show_default=True, metavar="N", help="Let a worker keep its snapshot for N plans, so that plans conflict."),
+            click.option("--workers", default=2, show_default=True, help="How many workers plan in parallel."),
+            click.option("--stale", default=1, show_default=True, metavar="N", help="Let a worker keep its snapshot for N evaluations."),
+            click.option(
+                "--policy",
+                "policies",
+                type=click.Choice(get_args(Policy)),
+                multiple=True,
+                default=("binpack",),
+                show_default=True,
+                help="Score every node and prefer full or empty ones, or score a few as Nomad does. Given several times, they are compared side by side.",
+            ),
             click.option(
                 "--rules",
                 type=click.Choice([rules.value for rules in Rules]),
@@ -50,9 +60,9 @@ def _options(function: Command) -> Command:
 def command() -> None:
     """Replay a workload: place, verify, commit, end, and check the result.
 
-    Every arrival is placed by best fit over all nodes on a worker's own snapshot, submitted as a plan, verified, committed to a durable log and
-    ended at its time. Exit code 0: done and in order; 1: a node was over-committed, or a restart gave another state; 2: bad input; 3: storage or
-    environment; 130: stopped by Ctrl-C.
+    Every arrival is a job that is registered with a server: its evaluation goes to a worker, whose scheduler scores the nodes of its own snapshot and
+    submits a plan, which is verified and committed to a durable log. It ends at its time. Exit code 0: done and in order; 1: a node was over-committed,
+    or a restart gave another state; 2: bad input; 3: storage or environment; 130: stopped by Ctrl-C.
     """
 
 
@@ -81,19 +91,24 @@ def _c2m(nodes: int, allocs: int, seed: int, **options: Any) -> int:
     return _run(c2m(nodes, allocs, seed=seed), seed=seed, **options)
 
 
-def _run(workload: Workload, *, as_json: bool, rules: str, **options: Any) -> int:
-    figures = replay(workload, ReplaySettings(rules=Rules(rules), **options))
+def _run(workload: Workload, *, as_json: bool, rules: str, policies: tuple[Policy, ...], data_dir: Path | None, **options: Any) -> int:
+    if len(policies) > 1 and data_dir is not None:
+        raise InvalidInput("--data-dir", str(data_dir), "one --policy, as a log belongs to one")
+    played = [(policy, replay(workload, ReplaySettings(rules=Rules(rules), policy=policy, data_dir=data_dir, **options))) for policy in dict.fromkeys(policies)]
     if as_json:
-        print_json(figures.to_json())
+        print_json(played[0][1].to_json() if len(played) == 1 else {policy: figures.to_json() for policy, figures in played})
     else:
-        _print(workload, figures)
-    if figures.stopped:
+        _print(workload, played)
+    if any(figures.stopped for _, figures in played):
         return INTERRUPTED
-    return ALL_FITS if figures.restart_equal and not figures.over_committed_nodes else DOES_NOT_FIT
+    return ALL_FITS if all(figures.restart_equal and not figures.over_committed_nodes for _, figures in played) else DOES_NOT_FIT
 
 
-def _print(workload: Workload, figures: Figures) -> None:
-    closing = table(f"{workload.name}, stopped early" if figures.stopped else workload.name, ">")
-    for what, how_much in figures.rows():
-        add_row(closing, what, how_much)
+def _print(workload: Workload, played: Sequence[tuple[Policy, Figures]]) -> None:
+    stopped = any(figures.stopped for _, figures in played)
+    columns = [">"] if len(played) == 1 else [f">{policy}" for policy, _ in played]
+    closing = table(f"{workload.name}, stopped early" if stopped else workload.name, *columns)
+    rows = [dict(figures.rows()) for _, figures in played]
+    for what in dict.fromkeys(what for each in rows for what in each):
+        add_row(closing, what, *(each.get(what, "") for each in rows))
     console().print(closing)

@@ -1,35 +1,27 @@
-"""The parts of one leader put together: state, state machine, durable log, submission, plan queue, applier. Whatever changes goes through the log."""
+"""The cluster of a replay: a server with its log in a directory, whose wall clock is the time of the trace."""
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from fastplan import codec
-from fastplan.errors import Busy, QueueDisabled, StateError, StorageFailed
-from fastplan.fsm import Refused, StateMachine
-from fastplan.planner.applier import Applier
-from fastplan.planner.entry import EntryMaker
+from fastplan.fsm import StateMachine
 from fastplan.planner.result import PlanResult
-from fastplan.planner.submit import HeldEvaluations, SubmitEndpoint
-from fastplan.planner.tracker import TrackerSettings
-from fastplan.planner.view import OptimisticView
-from fastplan.replay.shapes import id_maker, uuid_text
+from fastplan.replay.shapes import id_maker
 from fastplan.replication.contract import Status
 from fastplan.replication.local import LocalReplicator, LocalSettings
 from fastplan.rules import Rules
-from fastplan.state import StateStore
-from fastplan.state.plan_builder import ColumnarPlan
-from fastplan.state.snapshot import StateSnapshot
+from fastplan.server import Server, ServerConfig
+from fastplan.state import StateReader, StateSnapshot, StateStore
+from fastplan.state.plans import AnyPlan
+from fastplan.worker import StateAccess
 
 _MIB: Final = 1 << 20
-_UNWELL_S: Final = 10.0
-"""How long a plan may take while something is wrong with the log."""
-_ANSWER_S: Final = 60.0
-"""How long it may take otherwise; it takes milliseconds."""
+
+RETRY_S: Final = 0.1
+"""How long an evaluation rests that gave up because its plans were refused too often. Real servers wait a minute, in which a trace does not go on."""
 
 
 class TraceClock:
@@ -47,6 +39,38 @@ class TraceClock:
         return time.monotonic()
 
 
+class OldSnapshots:
+    """The state as a worker sees it that keeps a snapshot for so many evaluations, as long as it holds what an evaluation needs."""
+
+    def __init__(self, state: StateAccess, stale: int) -> None:
+        self._state = state
+        self._stale = stale
+        self._left = 0
+        self._kept: StateReader | None = None
+
+    def latest_index(self) -> int:
+        """Return the index of what `snapshot` would return now."""
+        kept = self._kept
+        return self._state.latest_index() if kept is None or self._left <= 0 else kept.latest_index()
+
+    async def index_reached(self, index: int, timeout_s: float) -> None:
+        """Wait until the state has *index*; the next snapshot is a new one then."""
+        await self._state.index_reached(index, timeout_s)
+        self._left = 0
+
+    def snapshot(self) -> StateReader:
+        """Return the snapshot that was kept, or a new one."""
+        if self._kept is None or self._left <= 0:
+            self._kept = self._state.snapshot()
+            self._left = self._stale
+        self._left -= 1
+        return self._kept
+
+    def queued_counts(self, namespace: str, job_id: str) -> Mapping[str, int]:
+        """Return how many allocations of each group of a job wait for room."""
+        return self._state.queued_counts(namespace, job_id)
+
+
 def log_settings(directory: Path, seed: int) -> LocalSettings:
     """Return the settings of the log of a replay. It is no server's log: the reserves for a disk that fills up are small."""
     cluster_id = id_maker(seed)(16, "cluster")
@@ -54,27 +78,39 @@ def log_settings(directory: Path, seed: int) -> LocalSettings:
 
 
 class Cluster:
-    """A leader whose log lies in `directory`. All calls on one event loop, but `snapshot`."""
+    """A server whose log lies in `directory`. Without *workers* it only shows what the log holds. All calls on one event loop, but `snapshot`."""
 
-    def __init__(self, directory: Path, *, rules: Rules, clock: TraceClock, seed: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        rules: Rules,
+        clock: TraceClock,
+        seed: int,
+        workers: int = 0,
+        stale: int = 1,
+        on_plan: Callable[[AnyPlan, PlanResult, float], None] | None = None,
+    ) -> None:
+        """*stale*: for how many evaluations a worker keeps a snapshot. *on_plan*: as of `Server`."""
         self.directory = directory
         self.clock = clock
-        self.machine = StateMachine()
-        self._log = LocalReplicator(log_settings(directory, seed), self.machine)
-        draw = id_maker(seed)
-        self._applier = Applier(
-            log=self._log,
-            state=self.machine,
-            new_view=lambda: OptimisticView(lambda: self.machine.store, rules),
-            entries=EntryMaker(
-                lambda: self.machine.store, lambda: self.machine.applied, new_id=lambda: uuid_text(draw(16, "preemption", self.machine.applied))
-            ),
-            clock=clock,
-            # Workers with old snapshots are refused on purpose: the nodes are not to blame.
-            tracker=TrackerSettings(enabled=False),
+        # Workers with old snapshots are refused on purpose: the nodes are not to blame.
+        config = ServerConfig(
+            workers=workers, rules=rules, seed=seed, clock=clock, pause_when_leading=False, rejection_tracker=False, unblock_failed_interval_s=RETRY_S
         )
-        self.evaluations = HeldEvaluations(clock)
-        self._endpoint: SubmitEndpoint[ColumnarPlan] | None = None
+        self._log: LocalReplicator
+
+        def new_log(machine: StateMachine) -> LocalReplicator:
+            self._log = LocalReplicator(log_settings(directory, seed), machine)
+            return self._log
+
+        seen = (lambda state: OldSnapshots(state, stale)) if stale > 1 else None
+        self.server = Server(config, new_log=new_log, seen_by_worker=seen, on_plan=on_plan)
+
+    @property
+    def machine(self) -> StateMachine:
+        """The state machine of the log."""
+        return self.server.machine
 
     @property
     def state(self) -> StateStore:
@@ -82,15 +118,12 @@ class Cluster:
         return self.machine.store
 
     async def open(self) -> None:
-        """Recover what the log holds and lead. Raises what `LocalReplicator.start` raises."""
-        await self._log.start()
-        self._endpoint = SubmitEndpoint(self.state, self.evaluations, self._applier, self.clock, self._applier.metrics)
-        self._applier.lead(self._log.status().term)
+        """Recover what the log holds and lead. Raises what the log says."""
+        await self.server.__aenter__()
 
     async def close(self) -> None:
-        """Answer what was submitted, flush and close. Harmless when it never opened."""
-        self._applier.step_down()
-        await self._log.stop()
+        """Answer what was submitted, flush and close."""
+        await self.server.__aexit__(None, None, None)
 
     def snapshot(self) -> StateSnapshot:
         """Return the state as it is now; from any thread."""
@@ -99,54 +132,3 @@ class Cluster:
     def status(self) -> Status:
         """Return how the log is."""
         return self._log.status()
-
-    async def write(self, commands: Sequence[tuple[codec.Command, int]]) -> None:
-        """Commit commands, each with its time in Unix nanoseconds, by one flush.
-
-        Raises StateError for one that the state machine refuses, StorageFailed where the disk fails or is nearly full.
-        """
-        if not commands:
-            return
-        entries = [codec.encode_command(command, time_ns) for command, time_ns in commands]
-        try:
-            committed = await self._log.propose_batch(entries, term=self._log.status().term)
-        except Busy as problem:
-            # Everything before has been awaited, so it is not too much work that is in the way.
-            raise StorageFailed(str(problem)) from problem
-        for result in committed.results:
-            if isinstance(result, Refused):
-                raise StateError(f"the state machine refuses an entry of the replay: {result.refused}")
-
-    async def submit(self, plans: Sequence[ColumnarPlan]) -> list[tuple[PlanResult, float]]:
-        """Verify and commit plans. Returns for each its result and how many seconds that took.
-
-        Raises PlanError, and StorageFailed where the disk fails or is nearly full.
-        """
-        answers = [asyncio.ensure_future(self._submit(plan)) for plan in plans]
-        missing = set(answers)
-        for patience_s in (_UNWELL_S, _ANSWER_S):
-            _, missing = await asyncio.wait(answers, timeout=patience_s)
-            if not missing:
-                break
-            if self._log.status().health:
-                # The applier waits for a log that has no room for as long as it takes; a replay does not.
-                break
-        if missing:
-            for answer in missing:
-                answer.cancel()
-            await asyncio.wait(answers)
-            raise StorageFailed(self._trouble())
-        try:
-            return await asyncio.gather(*answers)
-        except QueueDisabled as problem:
-            # The applier ends with a log that has failed.
-            raise StorageFailed(self._trouble()) from problem
-
-    async def _submit(self, plan: ColumnarPlan) -> tuple[PlanResult, float]:
-        assert self._endpoint is not None
-        start_s = self.clock.monotonic_s()
-        result: PlanResult = await self._endpoint.submit(plan)
-        return result, self.clock.monotonic_s() - start_s
-
-    def _trouble(self) -> str:
-        return "; ".join(self._log.status().health) or f"{self.directory}: the log takes no more plans"

@@ -1,4 +1,6 @@
-"""Plays a workload against a cluster in the time of its trace.
+"""Plays a workload against a server in the time of its trace.
+
+Arrivals are jobs that are registered, and their evaluations go through broker, worker, scheduler and applier; ends are what clients say of allocations.
 
 **Which tasks find a place does not hang on how quick the workers are**, as far as the trace allows:
 
@@ -6,47 +8,49 @@
   arrivals are *safe*: sure to find a place whatever the others of the window do. Workers then run through it in parallel.
 * Tasks are safe together if, on a fresh snapshot, each would still fit were every copy of all others to spoil a whole node for it; or if they all ask
   for the same and there is room for all of them. Nothing ends meanwhile, so a refused plan only has to be made again.
-* A task waits when a fresh snapshot, with everything before it decided, has no node for it. Tasks that wait are tried again, oldest first, after
-  every end. A task whose end comes while it waits is given up; it counts as waiting.
+* A task waits when its evaluation has found no node: the server looks at it again whenever room is made. A task whose end comes while it waits is
+  given up: its job is deregistered; it counts as waiting. One that fits no node of the empty cluster is given up at once.
 
-What is decided about a task stands in the status of its evaluation: pending, complete, blocked (waiting), canceled (given up), failed (never fits).
-So a replay that was interrupted goes on from what the log says, and from nothing else.
+What has become of a task stands in its job and its allocations. So a replay that was interrupted goes on from what the log says, and from nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
-import numpy
-
-from fastplan import codec
-from fastplan.errors import InvalidInput
+from fastplan.errors import InvalidInput, StorageFailed
 from fastplan.fit import FitChecker
-from fastplan.planner.result import PlanResult
 from fastplan.replay.asks import ShapeAsks
-from fastplan.replay.cluster import Cluster
+from fastplan.replay.cluster import RETRY_S, Cluster
+from fastplan.replay.quality import quality_of
 from fastplan.replay.report import Figures
 from fastplan.replay.room import Room
-from fastplan.replay.shapes import GROUP, Events, Workload, id_maker, uuid_text
-from fastplan.replay.workers import Ticket, Worker
-from fastplan.state.alloc_records import name_index_of
-from fastplan.state.plan_builder import ColumnarPlan
+from fastplan.replay.shapes import GROUP, Events, Workload
 from fastplan.state.snapshot import StateSnapshot
 from fastplan.state.statuses import CLIENT_COMPLETE
+from fastplan.structs import Allocation, Job
 
 START_NS: Final = 1_700_000_000 * 10**9
 """The wall clock when a trace begins, in Unix nanoseconds."""
 
 WINDOW_EVENTS: Final = 256
-TURN_COPIES: Final = 16
-"""Copies that a worker plans in one go, if they are of several tasks; it then waits for the answers."""
 NODES_AT_ONCE: Final = 256
-"""Nodes that one entry of the log writes."""
+"""Nodes that are registered at a time."""
+
+SETTLE_S: Final = 600.0
+"""How long a window may take."""
+
+RETRIES: Final = 50
+"""How often an evaluation is waited for that gave up because of refused plans, although there is room."""
+
+UNWELL_S: Final = 2.0
+"""How long it may take once the log says that something is wrong."""
+
+FULLER: Final = 1.02
+"""The placement is looked at anew when so many times as many allocations run as at the last look."""
 
 
 class Fate(enum.IntEnum):
@@ -61,48 +65,33 @@ class Fate(enum.IntEnum):
     ENDED = 6
 
 
-STATUSES: Final = {
-    Fate.PENDING: "pending",
-    Fate.PLACED: "complete",
-    Fate.WAITING: "blocked",
-    Fate.GIVEN_UP: "canceled",
-    Fate.NEVER_FITS: "failed",
-}
-"""Status of the evaluation of a task by its fate; one that has ended keeps `complete`."""
-
-
 class Driver:
     """One replay. `run` may be asked to `stop` at any time: it then ends after what is under way."""
 
     def __init__(
-        self, workload: Workload, cluster: Cluster, figures: Figures, *, workers: int, stale: int, seed: int, on_progress: Callable[[int], None]
+        self, workload: Workload, cluster: Cluster, figures: Figures, *, seed: int, config: dict[str, Any], on_progress: Callable[[int], None]
     ) -> None:
-        """*stale*: for how many plans a worker keeps a snapshot. *on_progress* is told how many events have been played."""
+        """*config*: the scheduler configuration, in the shape of the API. *on_progress* is told how many events have been played."""
         self.events = Events(workload.tasks)
         self._workload = workload
         self._tasks = workload.tasks
         self._cluster = cluster
+        self._server = cluster.server
         self._figures = figures
-        self._draw = id_maker(seed)
         self._seed = seed
+        self._config = config
         self._on_progress = on_progress
         self._stopping = False
         empty = FitChecker(workload.nodes, [])
-        asks = [ShapeAsks(shape, empty) for shape in workload.shapes]
+        self._room_asks = [ShapeAsks(shape, empty) for shape in workload.shapes]
         self._shapes: list[int] = self._tasks.shapes.tolist()
-        self._asks = [asks[shape] for shape in self._shapes]
+        self._asks = [self._room_asks[shape] for shape in self._shapes]
         self._counts: list[int] = self._tasks.counts.tolist()
-        self._room_asks = asks
-        self._workers = [Worker(cluster.snapshot, stale) for _ in range(workers)]
-        self._turn = 0
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="replay-worker")
-        self._eval_ids = [""] * len(workload.tasks)
+        self._placed = [0] * len(workload.tasks)
         self._fates = [Fate.UNSEEN] * len(workload.tasks)
-        # Numbers of the copies that are not placed yet, of pending and waiting tasks.
-        self._open: dict[int, list[int]] = {}
         # In order of arrival.
         self._waiting: dict[int, None] = {}
-        self._undecided_evals: dict[int, Fate] = {}
+        self._looked_at = 0
 
     def stop(self) -> None:
         """End soon: nothing new is begun, what was submitted is answered."""
@@ -110,15 +99,11 @@ class Driver:
 
     async def run(self) -> None:
         """Play all events, or those up to `stop`. Raises InvalidInput for the log of another replay, and what log and state raise."""
-        try:
-            await self._install()
-            place = self._recover() if self._figures.resumed else 0
-            while place < len(self.events) and not self._stopping:
-                place = await self._play(place)
-                self._on_progress(place)
-            await self._write_fates([])
-        finally:
-            self._pool.shutdown()
+        await self._install()
+        place = await self._recover() if self._figures.resumed else 0
+        while place < len(self.events) and not self._stopping:
+            place = await self._play(place)
+            self._on_progress(place)
         figures = self._figures
         figures.stopped = self._stopping
         figures.waiting = figures.arrived - figures.placed - figures.never_fitting
@@ -126,59 +111,51 @@ class Driver:
     # --- beginning, and beginning again -----------------------------------------------------------------------------
 
     async def _install(self) -> None:
-        """Write the nodes, unless an earlier run has."""
+        """Register the nodes, unless an earlier run has."""
         workload = self._workload
         mark = {"Name": workload.name, "Description": "a replay", "Meta": {"workload": workload.fingerprint(), "seed": str(self._seed)}}
         snapshot = self._cluster.snapshot()
         stored = snapshot.namespace(workload.name)
-        if snapshot.latest_index() and stored != mark:
+        if stored != mark and (stored is not None or snapshot.node_count()):
             raise InvalidInput("--data-dir", str(self._cluster.directory), "the log of a replay of this very workload with this seed")
         self._figures.resumed = stored is not None
+        if stored is None:
+            await self._server.upsert_namespace(mark)
+        if snapshot.scheduler_config() != self._config:
+            await self._server.set_scheduler_config(self._config)
         missing = [node for node in workload.nodes if snapshot.node_row(node.id) is None]
-        commands: list[codec.Command] = [] if stored else [codec.UpsertNamespaces([mark])]
         for first in range(0, len(missing), NODES_AT_ONCE):
-            commands.append(codec.UpsertNodes([node.to_api() for node in missing[first : first + NODES_AT_ONCE]]))
-        for command in commands:
-            await self._cluster.write([(command, START_NS)])
+            await self._all(self._server.register_node(node) for node in missing[first : first + NODES_AT_ONCE])
 
-    def _recover(self) -> int:
+    async def _recover(self) -> int:
         """Take up what the log says of each task, and return the place of the first event that has not been played."""
-        snapshot = self._cluster.snapshot()
-        fates = {status: fate for fate, status in STATUSES.items()}
-        for task in range(len(self._tasks)):
-            evaluation = snapshot.eval(self._eval_id(task))
-            if evaluation is not None:
-                self._recover_task(snapshot, task, fates[evaluation.status])
+        await self._settle()
+        for task, name in enumerate(self._tasks.names):
+            job = self._cluster.state.jobs_view.get(self._workload.name, name)
+            if job is not None:
+                self._recover_task(task, job)
+        self._figures.placed_before = self._figures.placed
         for place, (task, is_end) in enumerate(zip(self.events.tasks.tolist(), self.events.is_end.tolist(), strict=True)):
             fate = self._fates[task]
             if fate <= Fate.PENDING or (is_end and fate in (Fate.PLACED, Fate.WAITING)):
                 return place
         return len(self.events)
 
-    def _recover_task(self, snapshot: StateSnapshot, task: int, fate: Fate) -> None:
-        figures = self._figures
-        name, count = self._tasks.names[task], self._counts[task]
-        by_status, _ = snapshot.group_counts(self._workload.name, name, GROUP)
-        placed, ended = sum(by_status), by_status[CLIENT_COMPLETE]
-        figures.arrived += count
-        figures.placed += placed
-        figures.placed_before += placed
-        figures.ended += ended
-        if fate is Fate.PLACED and ended:
-            fate = Fate.ENDED
-        elif fate is Fate.NEVER_FITS:
+    def _recover_task(self, task: int, job: Job) -> None:
+        count = self._counts[task]
+        self._figures.arrived += count
+        self._note_placed(task)
+        ended = self._by_status(task)[CLIENT_COMPLETE]
+        self._figures.ended += ended
+        if self._asks[task].never_fits:
             self._note_never_fitting(task)
-        elif fate in (Fate.PENDING, Fate.WAITING):
-            taken = [name_index_of(alloc.name, name, GROUP) for alloc in snapshot.allocs_by_job(self._workload.name, name)] if placed else []
-            self._open[task] = sorted(set(range(count)).difference(taken))
-            self._fates[task] = fate
-            if not self._open[task]:
-                # It was placed, and the run ended before that was written.
-                self._decide(task, Fate.PLACED)
-                return
-            if fate is Fate.WAITING:
-                self._waiting[task] = None
-        self._fates[task] = fate
+            self._fates[task] = Fate.NEVER_FITS if job.stop else Fate.PENDING
+        elif job.stop:
+            self._fates[task] = Fate.GIVEN_UP
+        elif ended == count:
+            self._fates[task] = Fate.ENDED
+        else:
+            self._judge([task])
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -186,25 +163,20 @@ class Driver:
         """Play the window of events that begins at *place*, and return where the next one begins."""
         end = min(place + WINDOW_EVENTS, len(self.events))
         is_end = self.events.is_end[place:end]
-        floor: int | None = None
         if is_end[0] and self._waiting:
             # What the first end makes room for is theirs who wait, before somebody else gives up.
             end = place + 1
         elif is_end.any() and not is_end.all():
             # Of two kinds of events: only arrivals that are safe may be played before ends that come before them.
-            end, floor = (place + self._run_length(place), None) if self._waiting else self._safe_window(place, end)
+            end = place + self._run_length(place) if self._waiting else self._safe_window(place, end)
         self._cluster.clock.trace_ns = START_NS + int(self.events.times_ns[place])
-        await self._cluster.write(self._register(self._arriving(place, end)))
-        pending = [task for task in self._arriving(place, end) if self._fates[task] is Fate.PENDING]
-        if floor is None:
-            await self._place(pending)
-        else:
-            await self._serve_all(pending, floor)
-            self._judge(pending)
+        arriving = self._arriving(place, end)
+        if arriving:
+            await self._arrive(arriving)
         if self._stopping:
             return place
-        if await self._end(place, end):
-            await self._place(list(self._waiting))
+        if self.events.is_end[place:end].any():
+            await self._end(place, end)
         return end
 
     def _run_length(self, place: int) -> int:
@@ -217,56 +189,64 @@ class Driver:
         tasks = self.events.tasks[place:end][~self.events.is_end[place:end]]
         return [task for task in tasks.tolist() if self._fates[task] <= Fate.PENDING]
 
-    def _register(self, tasks: Iterable[int]) -> list[tuple[codec.Command, int]]:
-        """Let tasks arrive that have not yet. Returns what is to be written of them: jobs and evaluations in one entry, with the time of the first."""
-        jobs: list[codec.Single] = []
-        evals: list[dict[str, Any]] = []
-        time_ns = 0
-        for task in tasks:
-            if self._fates[task] is not Fate.UNSEEN:
-                continue
-            asks = self._asks[task]
-            count = self._counts[task]
-            self._figures.arrived += count
-            self._fates[task] = Fate.NEVER_FITS if asks.never_fits else Fate.PENDING
-            if asks.never_fits:
+    async def _arrive(self, tasks: Sequence[int]) -> None:
+        """Register the jobs of tasks, and wait until their evaluations have been handled."""
+        fresh = [task for task in tasks if self._fates[task] is Fate.UNSEEN]
+        for task in fresh:
+            self._fates[task] = Fate.PENDING
+            self._figures.arrived += self._counts[task]
+            if self._asks[task].never_fits:
                 self._note_never_fitting(task)
-            else:
-                self._open[task] = list(range(count))
-            time_ns = time_ns or START_NS + int(self._tasks.arrivals_ns[task])
-            job = asks.shape.job(self._tasks.names[task], self._workload.name, count)
-            jobs.append(codec.UpsertJob(job))
-            evals.append(self._evaluation(task))
-        if not evals:
-            return []
-        return [(codec.Batch([*jobs, codec.UpsertEvals(evals)]), time_ns)]
+        jobs = [Job.from_api(self._asks[task].shape.job(self._tasks.names[task], self._workload.name, self._counts[task])) for task in fresh]
+        await self._all(self._server.register_job(job) for job in jobs)
+        await self._settle_all(task for task in tasks if not self._asks[task].never_fits)
+        hopeless = [task for task in tasks if self._asks[task].never_fits]
+        await self._give_up(hopeless, Fate.NEVER_FITS)
+        self._judge(task for task in tasks if not self._asks[task].never_fits)
+        self._look_at_placement()
 
-    def _note_never_fitting(self, task: int) -> None:
-        count = self._counts[task]
-        self._figures.never_fitting += count
-        self._figures.reasons[self._asks[task].never_fits] += count
-
-    async def _end(self, place: int, end: int) -> bool:
-        """Let tasks end, each stamped with its own time, and write what was decided meanwhile. Returns whether anything ended.
-
-        The tasks that arrive next are registered by the same flush.
-        """
+    async def _end(self, place: int, end: int) -> None:
+        """End the tasks whose time is over, each at its time; then see who has got the room."""
         ending = self.events.is_end[place:end]
-        entries: list[tuple[codec.Command, int]] = []
+        given_up: list[int] = []
+        reports: list[asyncio.Task[Any]] = []
         for task, time_ns in zip(self.events.tasks[place:end][ending].tolist(), self.events.times_ns[place:end][ending].tolist(), strict=True):
             fate = self._fates[task]
-            if fate is Fate.PLACED:
-                updates = [codec.AllocClientUpdate(alloc_id, "complete") for alloc_id in self._running(task)]
-                entries.append((codec.UpdateAllocsFromClient(updates), START_NS + time_ns))
-                self._figures.ended += len(updates)
+            if fate not in (Fate.PLACED, Fate.WAITING):
+                continue
+            self._cluster.clock.trace_ns = START_NS + time_ns
+            said = [Allocation(id=alloc_id, client_status="complete") for alloc_id in self._running(task)]
+            if said:
+                self._figures.ended += len(said)
+                reports.append(asyncio.ensure_future(self._server.update_allocs_from_client(said)))
+                # It is stamped in its first step.
+                await asyncio.sleep(0)
+            if fate is Fate.WAITING:
+                given_up.append(task)
+            else:
                 self._fates[task] = Fate.ENDED
-            elif fate is Fate.WAITING:
-                self._decide(task, Fate.GIVEN_UP)
-        ended = bool(entries)
-        if ended:
-            entries += self._register(self._arriving(end, end + self._run_length(end)))
-        await self._write_fates(entries)
-        return ended
+        await self._all(reports)
+        await self._give_up(given_up, Fate.GIVEN_UP)
+        if self._waiting:
+            await self._settle_all(self._waiting)
+            self._judge(list(self._waiting))
+
+    async def _give_up(self, tasks: Sequence[int], fate: Fate) -> None:
+        for task in tasks:
+            self._fates[task] = fate
+            self._waiting.pop(task, None)
+        await self._all(self._server.deregister_job(self._workload.name, self._tasks.names[task]) for task in tasks)
+
+    # --- what the state says ------------------------------------------------------------------------------------------
+
+    def _by_status(self, task: int) -> list[int]:
+        counts, _ = self._cluster.state.group_counts(self._workload.name, self._tasks.names[task], GROUP)
+        return counts
+
+    def _note_placed(self, task: int) -> None:
+        placed = sum(self._by_status(task))
+        self._figures.placed += placed - self._placed[task]
+        self._placed[task] = placed
 
     def _running(self, task: int) -> list[str]:
         """Return the ids of the allocations of a task that run."""
@@ -274,184 +254,82 @@ class Driver:
         group_row = state.jobs_view.groups.find(self._workload.name, self._tasks.names[task], GROUP)
         return [] if group_row is None else [state.allocs_view.alloc_id(row) for row in sorted(state.allocs_view.rows_of_group(group_row, 0))]
 
+    def _judge(self, tasks: Iterable[int]) -> None:
+        """Note what has become of tasks whose evaluations have been handled."""
+        for task in tasks:
+            self._note_placed(task)
+            if self._placed[task] >= self._counts[task]:
+                self._fates[task] = Fate.PLACED
+                self._waiting.pop(task, None)
+            else:
+                self._fates[task] = Fate.WAITING
+                self._waiting[task] = None
+
+    def _note_never_fitting(self, task: int) -> None:
+        count = self._counts[task]
+        self._figures.never_fitting += count
+        self._figures.reasons[self._asks[task].never_fits] += count
+
     # --- placing ----------------------------------------------------------------------------------------------------
+
+    def _safe_window(self, place: int, end: int) -> int:
+        """Return the end of the longest window from *place* on whose arrivals are safe together, else of the events of the first kind."""
+        arriving = [task for task in self._arriving(place, end) if not self._asks[task].never_fits]
+        safe = self._room(self._cluster.snapshot()).safe_prefix([(self._shapes[task], self._counts[task] - self._placed[task]) for task in arriving])
+        if safe == 0:
+            return place + self._run_length(place)
+        if safe < len(arriving):
+            at = (self.events.tasks[place:end] == arriving[safe]) & ~self.events.is_end[place:end]
+            end = place + int(at.argmax())
+        return end
 
     def _room(self, snapshot: StateSnapshot) -> Room:
         checker = snapshot.fit_checker()
         return Room(lambda shape: self._room_asks[shape].headroom(checker))
 
-    def _needs(self, tasks: Iterable[int]) -> list[tuple[int, int]]:
-        """Return shape and open copies of tasks."""
-        return [(self._shapes[task], len(self._open[task]) if task in self._open else self._counts[task]) for task in tasks]
+    def _look_at_placement(self) -> None:
+        """See how well what runs is placed, when more runs than ever."""
+        running = self._figures.placed - self._figures.ended
+        if running > self._looked_at * FULLER:
+            self._looked_at = running
+            self._figures.quality = quality_of(self._cluster.snapshot())
 
-    def _safe_window(self, place: int, end: int) -> tuple[int, int | None]:
-        """Return the end of the longest window from *place* on whose arrivals are safe together, and the index of the snapshot that says so.
+    async def _settle_all(self, tasks: Iterable[int]) -> None:
+        """Wait until evaluations have been handled, and until nobody waits who only gave up because of refused plans."""
+        await self._settle()
+        tried = list(tasks)
+        for _ in range(RETRIES):
+            tried = [task for task in tried if self._gave_up_trying(task)]
+            if tried:
+                # Once it has been tried again in vain it says the same and waits for room.
+                room = self._room(self._cluster.snapshot())
+                tried = [task for task in tried if room.for_copies(self._shapes[task])]
+            if not tried or self._stopping:
+                return
+            await asyncio.sleep(RETRY_S)
+            await self._settle()
 
-        Without a single safe arrival it is the end of the events of the first kind, and None.
-        """
-        arriving = [task for task in self._arriving(place, end) if not self._asks[task].never_fits]
-        snapshot = self._cluster.snapshot()
-        safe = self._room(snapshot).safe_prefix(self._needs(arriving))
-        if safe == 0:
-            return place + self._run_length(place), None
-        if safe < len(arriving):
-            at = (self.events.tasks[place:end] == arriving[safe]) & ~self.events.is_end[place:end]
-            end = place + int(at.argmax())
-        return end, snapshot.latest_index()
+    def _gave_up_trying(self, task: int) -> bool:
+        """Return whether an evaluation of a task waits because its plans were refused, and not for room."""
+        found = self._cluster.state.open_evals_by_job(self._workload.name, self._tasks.names[task])
+        return any(evaluation.triggered_by == "max-plan-attempts" for evaluation in found)
 
-    async def _place(self, tasks: Sequence[int]) -> None:
-        """Place tasks, in order: as many at once as are safe together. For the others there is no room: they wait."""
-        queue = list(tasks)
-        while queue and not self._stopping:
-            snapshot = self._cluster.snapshot()
-            room = self._room(snapshot)
-            # What has no room now has none later either: until something ends, room only shrinks.
-            fitting = [task for task in queue if not len(self._open[task]) or room.for_copies(self._shapes[task])]
-            stuck = set(queue).difference(fitting)
-            self._judge([task for task in queue if task in stuck])
-            safe = fitting[: max(room.safe_prefix(self._needs(fitting)), 1)]
-            await self._serve_all(safe, snapshot.latest_index())
-            self._judge(safe)
-            queue = fitting[len(safe) :]
+    # --- waiting ------------------------------------------------------------------------------------------------------
 
-    def _judge(self, tasks: Iterable[int]) -> None:
-        """Decide about tasks that were tried: placed, or waiting."""
-        if self._stopping:
-            tasks = [task for task in tasks if not len(self._open[task])]
-        for task in tasks:
-            self._decide(task, Fate.WAITING if len(self._open[task]) else Fate.PLACED)
+    async def _settle(self) -> None:
+        await self._patiently(self._server.settled(SETTLE_S))
 
-    def _decide(self, task: int, fate: Fate) -> None:
-        if fate is Fate.WAITING:
-            self._waiting[task] = None
-        else:
-            self._waiting.pop(task, None)
-            del self._open[task]
-        if self._fates[task] is not fate:
-            self._fates[task] = fate
-            self._undecided_evals[task] = fate
+    async def _all(self, work: Iterable[Coroutine[Any, Any, Any] | asyncio.Task[Any]]) -> None:
+        """Wait for operations on the server; raises what the first one raises."""
+        await self._patiently(asyncio.gather(*work))
 
-    async def _write_fates(self, entries: list[tuple[codec.Command, int]]) -> None:
-        """Write what was decided since the last time, before *entries*."""
-        evals = [self._evaluation(task) for task in self._undecided_evals]
-        self._undecided_evals = {}
-        decided: list[tuple[codec.Command, int]] = [(codec.UpsertEvals(evals), self._cluster.clock.trace_ns)] if evals else []
-        await self._cluster.write(decided + entries)
-
-    async def _serve_all(self, tasks: Sequence[int], floor: int) -> None:
-        """Have the workers place tasks, in parallel. *floor*: index of a snapshot on which they are known to fit."""
-        queue = deque(self._turns(tasks))
-        # Whoever had no turn last time begins.
-        workers = self._workers[self._turn :] + self._workers[: self._turn]
-        busy = workers[: len(queue)]
-        self._turn = (self._turn + len(busy)) % len(workers)
-
-        async def work(worker: Worker) -> None:
-            while queue and not self._stopping:
-                await self._serve(worker, queue.popleft(), floor)
-
-        for outcome in await asyncio.gather(*map(work, busy), return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-
-    def _turns(self, tasks: Sequence[int]) -> list[list[int]]:
-        """Cut tasks into what a worker plans in one go: a few of them, or one of many copies."""
-        turns: list[list[int]] = []
-        left = 0
-        for task in tasks:
-            copies = len(self._open[task])
-            if copies > left:
-                turns.append([])
-                left = TURN_COPIES
-            turns[-1].append(task)
-            left -= copies
-        return turns
-
-    async def _serve(self, worker: Worker, tasks: Sequence[int], floor: int) -> None:
-        """Have a worker place tasks: each until all its copies are committed, or a snapshot that is fresh enough has no room."""
-        loop = asyncio.get_running_loop()
-        tickets = {task: self._ticket(task) for task in tasks}
-        held = [(ticket.eval_id, ticket.eval_token) for ticket in tickets.values()]
-        try:
-            while (tickets := {task: ticket for task, ticket in tickets.items() if ticket.copies}) and not self._stopping:
-                attempts = await loop.run_in_executor(self._pool, worker.plan, list(tickets.values()))
-                plans = {task: attempt.plan for task, attempt in zip(tickets, attempts, strict=True) if attempt.plan is not None}
-                stuck = [(task, attempt.snapshot_index) for task, attempt in zip(tickets, attempts, strict=True) if attempt.plan is None]
-                refused = await self._submit(plans) if plans else {}
-                if stuck or refused:
-                    worker.forget()
-                for task, index in stuck:
-                    if index >= floor:
-                        del tickets[task]
-                for task in plans:
-                    ticket = tickets[task]
-                    tickets[task] = ticket._replace(copies=self._open[task], attempt=ticket.attempt + 1, refused=refused.get(task, ()))
-        finally:
-            for eval_id, token in held:
-                self._cluster.evaluations.settle(eval_id, token)
-
-    def _ticket(self, task: int) -> Ticket:
-        """Deliver the evaluation of a task to a worker."""
-        name = self._tasks.names[task]
-        job = self._cluster.state.jobs_view.get(self._workload.name, name)
-        assert job is not None
-        eval_id = self._eval_id(task)
-        token = self._cluster.evaluations.deliver(eval_id, self._draw(16, "token", eval_id).hex())
-        return Ticket(self._asks[task], job, eval_id, token, self._open[task], self._draw(16 * self._counts[task], "alloc", name), 0, ())
-
-    async def _submit(self, plans: Mapping[int, ColumnarPlan]) -> dict[int, list[int]]:
-        """Submit plans by task. Returns the rows of the refused nodes of those that were not committed as a whole."""
-        results = await self._cluster.submit(list(plans.values()))
-        figures = self._figures
-        refused: dict[int, list[int]] = {}
-        refresh_index = 0
-        for (task, plan), (result, took_s) in zip(plans.items(), results, strict=True):
-            figures.commit_s.append(took_s)
-            figures.plans += 1
-            placed, refused_rows = _outcome(plan, result)
-            figures.placed += len(placed)
-            self._open[task] = [copy for copy in self._open[task] if copy not in placed] if len(placed) < len(self._open[task]) else []
-            if result.partial:
-                figures.refused_plans += 1
-                refused[task] = refused_rows
-                refresh_index = max(refresh_index, result.refresh_index)
-        if refused:
-            await self._cluster.state.index_reached(refresh_index, timeout_s=60.0)
-        return refused
-
-    # --- names ------------------------------------------------------------------------------------------------------
-
-    def _eval_id(self, task: int) -> str:
-        eval_id = self._eval_ids[task]
-        if not eval_id:
-            eval_id = self._eval_ids[task] = uuid_text(self._draw(16, "eval", self._tasks.names[task]))
-        return eval_id
-
-    def _evaluation(self, task: int) -> dict[str, Any]:
-        """Return the evaluation of a task, in the API's shape, with the status that says what became of it."""
-        asks = self._asks[task]
-        fate = self._fates[task]
-        evaluation = {
-            "ID": self._eval_id(task),
-            "Namespace": self._workload.name,
-            "Priority": asks.shape.priority,
-            "Type": "batch",
-            "TriggeredBy": "job-register",
-            "JobID": self._tasks.names[task],
-            "Status": STATUSES[Fate.PLACED if fate is Fate.ENDED else fate],
-        }
-        if fate is Fate.WAITING:
-            evaluation["QueuedAllocations"] = {GROUP: len(self._open[task])}
-        elif fate is Fate.NEVER_FITS:
-            evaluation["StatusDescription"] = f"fits no node of the empty cluster, most for lack of {asks.never_fits}"
-        return evaluation
-
-
-def _outcome(plan: ColumnarPlan, result: PlanResult) -> tuple[set[int], list[int]]:
-    """Return the numbers of the copies that were committed, and the rows of the nodes that were refused."""
-    columns = plan.columns
-    if not result.partial:
-        return set(columns.name_index.tolist()), []
-    is_refused = numpy.array([node_id in result.refused for node_id in columns.node_ids], numpy.bool_)
-    kept = numpy.repeat(~is_refused, numpy.diff(columns.place_offsets))
-    return set(columns.name_index[kept].tolist()), columns.node_rows[is_refused].tolist()
+    async def _patiently(self, work: Any) -> None:
+        """Wait for *work*, but not for a log that has no room: a server waits for that as long as it takes, a replay does not."""
+        waited = asyncio.ensure_future(work)
+        while not waited.done():
+            await asyncio.wait([waited], timeout=UNWELL_S)
+            if not waited.done() and self._cluster.status().health:
+                waited.cancel()
+                await asyncio.wait([waited])
+                raise StorageFailed("; ".join(self._cluster.status().health))
+        waited.result()

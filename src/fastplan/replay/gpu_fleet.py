@@ -59,7 +59,7 @@ def _gateway(rng: random.Random) -> TaskShape:
 
 
 def _batch(rng: random.Random) -> TaskShape:
-    return TaskShape(rng.choice((1_000, 2_000, 4_000, 8_000)), rng.choice((2_048, 4_096, 16_384, 32_768)), rng.choice((0, 5_000)), priority=20)
+    return TaskShape(rng.choice((1_000, 2_000, 4_000, 8_000)), rng.choice((2_048, 4_096, 16_384, 32_768)), rng.choice((10, 5_000)), priority=20)
 
 
 def _impossible(rng: random.Random) -> TaskShape:

@@ -15,6 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.progress import Task as ProgressTask
 from rich.text import Text
 
+from fastplan.planner.result import PlanResult
+from fastplan.replay.quality import Quality
+from fastplan.state.plans import AnyPlan
+
 _KIB: Final = 1024
 
 TIMED_FIGURES: Final = frozenset({"wall_s", "check_s", "plans_per_s", "placements_per_s", "commit_p50_ms", "commit_p99_ms", "peak_rss_bytes"})
@@ -59,6 +63,14 @@ class Figures:
     peak_rss_bytes: int = 0
     resumed: bool = False
     stopped: bool = False
+    quality: Quality | None = None
+    """How what ran was placed when more ran than ever."""
+
+    def note_plan(self, plan: AnyPlan, result: PlanResult, took_s: float) -> None:
+        """Count a plan that was answered, and how many seconds that took."""
+        self.commit_s.append(took_s)
+        self.plans += 1
+        self.refused_plans += bool(result.partial)
 
     @property
     def restart_equal(self) -> bool:
@@ -103,6 +115,7 @@ class Figures:
             "bytes_per_alloc": self.column_bytes // self.allocs if self.allocs else 0,
             "record_bytes_per_alloc": self.record_bytes // self.allocs if self.allocs else 0,
             "peak_rss_bytes": self.peak_rss_bytes,
+            "quality": None if self.quality is None else self.quality.to_json(),
         }
 
     def rows(self) -> list[tuple[str, str]]:
@@ -130,10 +143,22 @@ class Figures:
             ("jobs and evaluations per allocation", f"{figures['record_bytes_per_alloc']:,} B" if self.allocs else "–"),
             ("peak memory", _size(self.peak_rss_bytes)),
             ("time, and that of the checks", f"{self.wall_s:.1f} s and {self.check_s:.1f} s"),
+            *self._quality_rows(),
             ("over-committed nodes", f"{self.over_committed_nodes:,}"),
             ("state after restart equals state before", "yes" if self.restart_equal else "no: " + ", ".join(self.restart_differences or ["not checked"])),
         ]
         return lines
+
+    def _quality_rows(self) -> list[tuple[str, str]]:
+        if self.quality is None:
+            return []
+        quality = self.quality
+        return [
+            ("nodes used, when most ran", f"{quality.nodes_used:,}"),
+            ("mean score of those, 0 to 1", f"{quality.mean_score:.3f}"),
+            ("largest free slot", f"{quality.largest_free_mhz:,} MHz, {quality.largest_free_mib:,} MiB"),
+            ("fragmentation", f"{quality.fragmentation:.1%}"),
+        ]
 
 
 def _size(count: int) -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, get_args
 
 from fastplan.errors import InvalidInput
 from fastplan.replay.audit import over_committed_nodes, restart_differences
@@ -23,27 +23,40 @@ from fastplan.replay.memory import column_bytes, record_bytes
 from fastplan.replay.report import Figures, ProgressBar, peak_resident_bytes
 from fastplan.replay.shapes import Workload
 from fastplan.rules import Rules
+from fastplan.scheduler.config import default_scheduler_config
 
 _NEW_OBJECTS: Final = 20_000
 """How many objects more there are than at the last collection when the next one is due."""
+
+
+Policy = Literal["binpack", "spread", "sample"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
     """How a workload is replayed. Raises InvalidInput for numbers that make no sense.
 
-    `stale`: for how many plans a worker keeps its snapshot. `data_dir`: where the log goes, None for a directory that is removed at the end; one
-    that holds something is refused unless `resume`, which goes on where its log ends.
+    `stale`: for how many evaluations a worker keeps its snapshot. `policy`: `binpack` and `spread` score every node and prefer full or empty ones;
+    `sample` scores a few nodes for each placement, as Nomad's rules want it, which then hold whatever `rules` says. `data_dir`: where the log goes, None for
+    a directory that is removed at the end; one that holds something is refused unless `resume`, which goes on where its log ends.
     """
 
-    workers: int = 4
+    workers: int = 2
     stale: int = 1
+    policy: Policy = "binpack"
     rules: Rules = Rules.STRICT
     seed: int = 0
     data_dir: Path | None = None
     resume: bool = False
 
+    @property
+    def rules_in_force(self) -> Rules:
+        """The rules of scheduler and applier."""
+        return Rules.NOMAD if self.policy == "sample" else self.rules
+
     def __post_init__(self) -> None:
+        if self.policy not in get_args(Policy):
+            raise InvalidInput("--policy", self.policy, f"one of {', '.join(get_args(Policy))}")
         for name, largest in (("workers", 256), ("stale", 1_000_000)):
             value = getattr(self, name)
             if not 1 <= value <= largest:
@@ -100,12 +113,21 @@ def _directory(settings: ReplaySettings) -> Iterator[Path]:
 
 async def _replay(workload: Workload, settings: ReplaySettings, directory: Path) -> Figures:
     figures = Figures(workload.unit, len(workload.nodes), workload.copies)
-    cluster = Cluster(directory, rules=settings.rules, clock=TraceClock(START_NS), seed=settings.seed)
+    cluster = Cluster(
+        directory,
+        rules=settings.rules_in_force,
+        clock=TraceClock(START_NS),
+        seed=settings.seed,
+        workers=settings.workers,
+        stale=settings.stale,
+        on_plan=figures.note_plan,
+    )
     await cluster.open()
     try:
         start_s = time.monotonic()
         with ProgressBar(f"replaying {workload.name}", 2 * len(workload.tasks)) as bar:
-            driver = Driver(workload, cluster, figures, workers=settings.workers, stale=settings.stale, seed=settings.seed, on_progress=bar.show)
+            config = {**default_scheduler_config(), "SchedulerAlgorithm": "spread" if settings.policy == "spread" else "binpack"}
+            driver = Driver(workload, cluster, figures, seed=settings.seed, config=config, on_progress=bar.show)
             with _stopping_on_signals(driver.stop):
                 await driver.run()
         figures.wall_s = time.monotonic() - start_s
@@ -124,7 +146,7 @@ async def _replay(workload: Workload, settings: ReplaySettings, directory: Path)
 async def _check(figures: Figures, cluster: Cluster, settings: ReplaySettings) -> None:
     """Open the log again, compare the states, and add up every node from the records that came back."""
     start_s = time.monotonic()
-    again = Cluster(cluster.directory, rules=settings.rules, clock=TraceClock(START_NS), seed=settings.seed)
+    again = Cluster(cluster.directory, rules=settings.rules_in_force, clock=TraceClock(START_NS), seed=settings.seed)
     await again.open()
     try:
         figures.restart_differences = restart_differences(cluster.machine, again.machine)

@@ -24,6 +24,9 @@ GROUP: Final = "task"
 """Name of the one group, and of its one task, of every job."""
 
 DRIVER: Final = "exec"
+LEAST_DISK_MIB: Final = 10
+"""What a job may ask for at least."""
+
 GPU_VENDOR: Final = "nvidia"
 
 
@@ -37,7 +40,7 @@ class TaskShape:
 
     cpu_mhz: int
     memory_mib: int
-    disk_mib: int = 0
+    disk_mib: int = LEAST_DISK_MIB
     cores: int = 0
     gpus: int = 0
     gpu_names: tuple[str, ...] = ()
@@ -70,7 +73,9 @@ class TaskShape:
             resources["Cores"] = self.cores
         if devices:
             resources["Devices"] = devices
-        group: dict[str, Any] = {"Name": GROUP, "Count": count, "Tasks": [{"Name": GROUP, "Driver": DRIVER, "Resources": resources}]}
+        # Logs have to fit the disk that is asked for.
+        task = {"Name": GROUP, "Driver": DRIVER, "Resources": resources, "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1}}
+        group: dict[str, Any] = {"Name": GROUP, "Count": count, "Tasks": [task]}
         group["EphemeralDisk"] = {"SizeMB": self.disk_mib}
         if self.static_ports or self.dynamic_ports:
             network: dict[str, Any] = {"Mode": "host"}
@@ -86,7 +91,7 @@ class NodeShape:
 
     cpu_mhz: int
     memory_mib: int
-    disk_mib: int = 0
+    disk_mib: int = 1_000_000
     cores: int = 0
     gpus: int = 0
     gpu_name: str = ""

@@ -4,9 +4,7 @@ import numpy.typing as npt
 from fastplan.fit._nodes import NodeTable
 
 class SpreadCounts:
-    def __new__(
-        cls, blocks: list[tuple[list[int | None], list[float | None] | None, float | None, float]], places: npt.NDArray[np.int32]
-    ) -> SpreadCounts: ...
+    def __new__(cls, blocks: list[tuple[list[int | None], list[float | None] | None, float | None, float]], places: npt.NDArray[np.int32]) -> SpreadCounts: ...
     def count(self, place: int) -> None: ...
     def set_counts(self, counts: list[list[int | None]]) -> None: ...
 
@@ -21,6 +19,7 @@ class Ranking:
         disk_mib: int,
         *,
         group_count: int,
+        fit_steps: int,
         spread: bool,
         distinct: bool,
         copies: npt.NDArray[np.int32],
@@ -39,9 +38,7 @@ class Ranking:
     def scores(self, index: int) -> tuple[float, float, float, float]: ...
     def codes(self, codes: npt.NDArray[np.int8]) -> None: ...
 
-def regular_rows(
-    table: NodeTable, rows: npt.NDArray[np.uint32], regular: npt.NDArray[np.uint8], core_mhz: npt.NDArray[np.int64]
-) -> None: ...
+def regular_rows(table: NodeTable, rows: npt.NDArray[np.uint32], regular: npt.NDArray[np.uint8], core_mhz: npt.NDArray[np.int64]) -> None: ...
 def fitting_rows(
     table: NodeTable,
     rows: npt.NDArray[np.uint32],

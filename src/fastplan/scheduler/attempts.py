@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any
 
+import numpy
+
 from fastplan.scheduler.draft import PlanDraft
 from fastplan.scheduler.requests import CommittedPlan, Request
 from fastplan.state.snapshot import StateReader
@@ -36,6 +38,12 @@ def is_progress(result: CommittedPlan | None) -> bool:
 def placed_by_group(draft: PlanDraft, result: CommittedPlan, state: StateReader, *, whole: bool) -> Counter[str]:
     """Return how many new allocations of each group were committed. *whole*: all that the draft places were; *state*: what the draft was made on."""
     placed: Counter[str] = Counter()
+    if draft.copies and not draft.node_allocation:
+        # Without a record for each.
+        refused = [] if whole else [row for node_id in result.rejected_nodes if (row := state.node_row(node_id)) is not None]
+        for copies in draft.copies if whole or any(result.accepted_counts) else ():
+            placed[copies.group] += len(copies) - int(numpy.isin(copies.node_rows, refused).sum())
+        return placed
     for entries in (draft.node_allocation if whole else result.node_allocation).values():
         placed.update(entry.task_group for entry in entries if state.allocs_view.find(entry.id) < 0)
     if whole:

@@ -142,10 +142,10 @@ class PlanDraft:
     # --- what is proposed -----------------------------------------------------------------------------------------
 
     def stored_allocs(self, node_id: str) -> list[Allocation]:
-        """Return all allocations of a node in the state, in the order of `by_age`; shared, not to be changed."""
+        """Return what holds something on a node in the state, in the order of `by_age`; shared, not to be changed."""
         found = self._stored.get(node_id)
         if found is None:
-            found = self._stored[node_id] = sorted(self._state.allocs_by_node(node_id), key=lambda alloc: (alloc.create_index, alloc.id))
+            found = self._stored[node_id] = sorted(self._state.allocs_held_on(node_id), key=lambda alloc: (alloc.create_index, alloc.id))
         return found
 
     def proposed_allocs(self, node_id: str) -> list[Allocation]:
@@ -154,7 +154,7 @@ class PlanDraft:
         What is told to stop counts until its client says that it has ended, unless this very plan stops it.
         """
         gone = {entry.id for entries in (self.node_update, self.node_preemptions) for entry in entries.get(node_id, ())}
-        proposed = {alloc.id: alloc for alloc in self.stored_allocs(node_id) if alloc.id not in gone and not alloc.is_client_terminal}
+        proposed = {alloc.id: alloc for alloc in self.stored_allocs(node_id) if alloc.id not in gone}
         for entry in self._placed(node_id):
             proposed[entry.id] = entry if entry.job is not None or self.job is None else with_job_of(entry, self.job)
         return list(proposed.values())

@@ -14,7 +14,9 @@ from typing import Final
 import numpy
 from numpy.typing import NDArray
 
-from fastplan.errors import Reason
+from fastplan.errors import InvalidInput, Reason
+from fastplan.fit.asks import prepare
+from fastplan.fit.engine_compiled import CompiledEngine
 from fastplan.scheduler._ranking import Ranking, regular_rows, tie_keys
 from fastplan.scheduler.affinity import affinities_of, affinity_score
 from fastplan.scheduler.cluster_nodes import ReadyNodes
@@ -28,7 +30,7 @@ from fastplan.scheduler.rank import FIT, RankedNode, Ranker, mean
 from fastplan.scheduler.resources import INVALID_NODE
 from fastplan.scheduler.spread_columns import SpreadColumns
 from fastplan.scheduler.targets import is_unique
-from fastplan.scheduler.ties import final_key, on_grid
+from fastplan.scheduler.ties import final_key, fit_steps, on_grid
 from fastplan.state.copies import Copies
 from fastplan.structs import AllocatedResources, Allocation, Job, Node, TaskGroup
 
@@ -117,6 +119,7 @@ class GroupRanking:
             amounts.memory_mib,
             amounts.disk_mib,
             group_count=min(self._group.count, 2**31 - 1),
+            fit_steps=fit_steps(context.attempt),
             spread=context.config.algorithm == "spread",
             distinct=bool(self._distinct),
             copies=numpy.zeros(count, numpy.int32),
@@ -130,6 +133,29 @@ class GroupRanking:
         self._seen_changes = 0
         self._refresh(self._changes.nodes_of_job())
         self._see_changes(recount=False)
+        if self._confirms:
+            self._refuse_what_lacks_more()
+
+    def _refuse_what_lacks_more(self) -> None:
+        """Leave out where ports, cores or devices are too few in the state, so that they need not be looked at one by one. What is stopped may change that."""
+        draft = self._context.draft
+        if draft.node_update or draft.node_preemptions:
+            return
+        try:
+            ask = prepare((self._job, self._group.name))
+        except InvalidInput:
+            return
+        codes = CompiledEngine(self._context.state.nodes_view, physical=True).codes(self._rows.astype(numpy.int64), ask)
+        words: dict[int, str | RankedNode] = {}
+        for index in numpy.flatnonzero((codes == Reason.CORES) | (codes > Reason.DISK)).tolist():
+            code = int(codes[index])
+            if code not in words:
+                # In the words of the plain path, which says the same of all of them.
+                words[code] = self._ranker.option(self._node_of(index), frozenset(), None)
+            reason = words[code]
+            if isinstance(reason, str):
+                self._refused[index] = (False, reason)
+                self._kernel.set_left_out(index, True)
 
     # --- keeping up with the plan -------------------------------------------------------------------------------------
 
@@ -243,7 +269,7 @@ class GroupRanking:
                 continue
             option = self._ranker.rank(node, penalty_node_ids, None)
             if option is not None:
-                key = (final_key(option.scores), -int(self._candidates.ties[place]))
+                key = (final_key(option.scores, fit_steps(self._context.attempt)), -int(self._candidates.ties[place]))
                 if best is None or key > best[0]:
                     best = (key, option)
         return best

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fastplan.scheduler.feasible.chain import Feasibility
 from fastplan.scheduler.rank import RankedNode, Ranker
 from fastplan.scheduler.select import NodeSource, best, limited, option_limit, visiting_order
-from fastplan.scheduler.ties import final_key, tie_key, tie_seed
+from fastplan.scheduler.ties import final_key, fit_steps, tie_key, tie_seed
 from fastplan.structs import Job, Node, TaskGroup
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class GenericStack(_Stack):
         super().__init__(context, generic=True)
         self._batch = batch
         self._limit = 0
+        self._fit_steps = fit_steps(context.attempt)
         self._tie_seed = tie_seed(context.evaluation.id, context.state.latest_index(), context.attempt)
 
     def set_nodes(self, nodes: Sequence[Node]) -> None:
@@ -106,7 +107,7 @@ class GenericStack(_Stack):
 
     def _strict_key(self, option: RankedNode) -> tuple[int, int]:
         row = self._context.state.node_row(option.node.id)
-        return final_key(option.scores), -tie_key(self._tie_seed, -1 if row is None else row)
+        return final_key(option.scores, self._fit_steps), -tie_key(self._tie_seed, -1 if row is None else row)
 
 
 class SystemStack(_Stack):

@@ -40,6 +40,16 @@ def on_grid(score: float) -> int:
     return round(score * SCORE_GRID)
 
 
-def final_key(scores: Sequence[float]) -> int:
-    """Return by what options are compared: the mean of their scores on the grid, in whole parts. Greater is better."""
-    return sum(map(on_grid, scores)) * (PARTS // len(scores))
+def fit_steps(attempt: int) -> int:
+    """Return in how many steps the fit counts: 16, and fewer after each refusal.
+
+    Nodes that fit an allocation nearly equally well are equal, so that parallel workers go to different ones. Whoever was refused nevertheless is told apart
+    from the others more and more by the permutation alone.
+    """
+    return max(16 >> 2 * attempt, 1)
+
+
+def final_key(scores: Sequence[float], steps: int) -> int:
+    """Return by what options are compared: the mean of their scores on the grid, in whole parts. The fit comes first, in *steps*. Greater is better."""
+    fit, *others = scores
+    return (round(fit * steps) * (SCORE_GRID // steps) + sum(map(on_grid, others))) * (PARTS // len(scores))

@@ -15,6 +15,7 @@ from fastplan.state._alloc_view import AllocView
 from fastplan.state.alloc_records import NO_ROW, AllocFields, Notes, alloc_name, fill_record
 from fastplan.state.jobs import JobsView
 from fastplan.state.records import CHUNK_ROWS, CHUNK_SHIFT, MapView, RecordView
+from fastplan.state.statuses import CLIENT_ENDED
 from fastplan.structs import Allocation, Deployment, Evaluation, Job, Node, canonical_alloc
 
 if TYPE_CHECKING:
@@ -238,6 +239,12 @@ class StateReader:
         """Return the allocations that name a node, whether it exists or not. *terminal*: None all, False those terminal on neither side, True the others."""
         return self._ascending(self.allocs_view.rows_of_node(self.allocs_view.node_ref(node_id), _terminal(terminal)))
 
+    def allocs_held_on(self, node_id: str) -> list[Allocation]:
+        """Return the allocations of a node whose clients have not ended: those that hold something."""
+        view = self.allocs_view
+        rows = view.rows_of_node(view.node_ref(node_id))
+        return self._ascending(row for row in rows if view.row_state(row)[2] not in CLIENT_ENDED)
+
     def allocs_by_job(self, namespace: str, job_id: str, terminal: bool | None = None) -> list[Allocation]:
         """Return the allocations of a job, whether it is registered or not; *terminal* as in `allocs_by_node`."""
         rows: list[int] = []
@@ -374,8 +381,7 @@ class _Lookup:
 
     def allocs_on(self, row: int) -> list[Allocation]:
         node_id = self._state.node_id(row)
-        allocs = [] if node_id is None else self._state.allocs_by_node(node_id)
-        return [canonical_alloc(alloc) for alloc in allocs if not alloc.is_client_terminal]
+        return [] if node_id is None else [canonical_alloc(alloc) for alloc in self._state.allocs_held_on(node_id)]
 
 
 class StateSnapshot(StateReader):

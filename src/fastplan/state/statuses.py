@@ -22,6 +22,9 @@ CLIENT_COMPLETE = 4
 CLIENT_FAILED = 5
 CLIENT_LOST = 6
 
+CLIENT_ENDED = frozenset({CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_LOST})
+"""Client statuses by number with which an allocation holds nothing any more."""
+
 DESIRED_NUMBERS = {text: number for number, text in enumerate(DESIRED_TEXTS)}
 CLIENT_NUMBERS = {text: number for number, text in enumerate(CLIENT_TEXTS)}
 

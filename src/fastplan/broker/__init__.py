@@ -7,7 +7,7 @@ from fastplan.broker.blocked import BlockedEvals, BlockedSettings
 from fastplan.broker.evals import BrokerSettings, Delivery, EvalBroker
 from fastplan.broker.gate import BrokerGate
 from fastplan.broker.metrics import BlockedMetrics, BrokerMetrics
-from fastplan.broker.reaping import canceled_copies, duplicate_copies, failed_and_follow_up
+from fastplan.broker.reaping import canceled_copies, duplicate_copies, failed_and_follow_up, failed_copies
 from fastplan.broker.stats import FAILED_QUEUE, BlockedStats, BrokerStats, QueueStats, Wanted
 from fastplan.errors import BrokerDisabled, BrokerError
 
@@ -30,4 +30,5 @@ __all__ = [
     "canceled_copies",
     "duplicate_copies",
     "failed_and_follow_up",
+    "failed_copies",
 ]

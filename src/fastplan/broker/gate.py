@@ -38,6 +38,7 @@ class BrokerGate:
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._held_back = False
         broker.set_listener(self._heard)
 
     async def dequeue(self, queues: Sequence[str], timeout_s: float | None) -> Delivery | None:
@@ -55,7 +56,7 @@ class BrokerGate:
         self._arm()
         try:
             while not self._closed:
-                if was_on or self._broker.enabled:
+                if not self._held_back and (was_on or self._broker.enabled):
                     delivery = self._broker.dequeue(queues)
                     if delivery is not None or not was_on:
                         self._arm()
@@ -82,6 +83,15 @@ class BrokerGate:
         """How many callers wait."""
         return len(self._waiters)
 
+    def hold_back(self) -> None:
+        """Give nothing out from now on, so that what comes meanwhile is given out in order of its priority, whenever it came."""
+        self._held_back = True
+
+    def give_out(self) -> None:
+        """Give out what there is, after `hold_back`."""
+        self._held_back = False
+        self._wake_next()
+
     def close(self) -> None:
         """Leave the broker alone from now on; whoever waits gets nothing."""
         self._closed = True
@@ -101,6 +111,8 @@ class BrokerGate:
 
     def _wake_next(self) -> None:
         """Wake the first caller for whom there is something."""
+        if self._held_back:
+            return
         in_vain = set()
         for place, waiter in enumerate(self._waiters):
             if waiter.queues in in_vain:

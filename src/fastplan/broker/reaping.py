@@ -21,6 +21,11 @@ def duplicate_copies(evaluations: Iterable[Evaluation], now_ns: int) -> list[Eva
     return [_ended(each, "canceled", f'existing blocked evaluation exists for job "{each.job_id}"', now_ns) for each in evaluations]
 
 
+def failed_copies(evaluations: Iterable[Evaluation], now_ns: int, description: Callable[[Evaluation], str]) -> list[Evaluation]:
+    """Return evaluations as failed for good; *description* tells why."""
+    return [_ended(evaluation, "failed", description(evaluation), now_ns) for evaluation in evaluations]
+
+
 def failed_and_follow_up(
     evaluation: Evaluation,
     *,

@@ -18,6 +18,7 @@ from fastplan.fsm.evaluations import check_status, upsert_evals
 from fastplan.fsm.jobs import refresh_statuses
 from fastplan.state import StateStore
 from fastplan.structs import Allocation, Deployment, DeploymentUpdate, DesiredTransition, DrainStrategy, Evaluation, Job, Node
+from fastplan.structs.times import time_ns
 
 Write = Callable[[], object]
 """A change that has been checked and cannot fail."""
@@ -118,6 +119,8 @@ class CommandWriter:
         evals = self._read(Evaluation, command.evals, "evals")
         for place, evaluation in enumerate(evals):
             check_status(f"evals[{place}].Status", evaluation.status)
+            # Nobody could tell when to look at it.
+            time_ns(evaluation.wait_until, f"evals[{place}].WaitUntil")
             # Whoever made it could not know the index of this entry.
             if not evaluation.job_modify_index and ("job", evaluation.namespace or "default", evaluation.job_id) in self._made:
                 evaluation.job_modify_index = self._index

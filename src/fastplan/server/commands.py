@@ -40,6 +40,7 @@ class CommandWriter:
     async def write(self, command: codec.Command | None) -> int:
         """Commit a command and return the index of its entry; 0 and nothing for None.
 
+        It is committed under the leadership that there is now, or not at all: what it was made from may have changed under another one.
         Raises NotLeader without leadership, StateError for what the state machine refuses, and what the log says.
         """
         if command is None:
@@ -56,11 +57,12 @@ class CommandWriter:
         return committed.first_index
 
     async def _propose(self, entry: bytes) -> BatchHandle:
+        term = self.term
         while True:
-            if self.term is None:
+            if term is None or term != self.term:
                 raise NotLeader("No cluster leader")
             try:
-                return self._log.propose_batch([entry], term=self.term)
+                return self._log.propose_batch([entry], term=term)
             except Busy as error:
                 logger.debug("the log has no room: %s", error)
             await self._log.ready()

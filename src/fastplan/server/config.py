@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
-from typing import Any, Literal, Self
+from pathlib import Path
+from typing import Any, Final, Literal, Self, get_args
 
 import msgspec
 
+from fastplan.broker.evals import MAX_SECONDS, is_duration
 from fastplan.clock import Clock, SystemClock
 from fastplan.errors import InvalidInput
 from fastplan.rules import Rules
 from fastplan.scheduler.setting import Overlap
 
-WORKERS_MAX = 256
+WORKERS_MAX: Final = 256
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,7 +29,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     evaluations (worker-and-broker 7).
     """
 
-    data_dir: str | None = None
+    data_dir: str | Path | None = None
     workers: int = 2
     rules: Rules = Rules.STRICT
     overlap: Overlap = "enforce"
@@ -57,43 +58,86 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reserve_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
-        if not 0 <= self.workers <= WORKERS_MAX:
-            raise InvalidInput("server.workers", self.workers, f"integer from 0 to {WORKERS_MAX}")
-        if self.delivery_limit < 1:
-            raise InvalidInput("server.delivery_limit", self.delivery_limit, "integer ≥ 1")
-        for name in ("low_water_bytes", "reserve_bytes"):
-            if getattr(self, name) < 0:
-                raise InvalidInput(f"server.{name}", getattr(self, name), "integer ≥ 0")
         for name in self.__struct_fields__:
-            if name.endswith("_s"):
-                value = getattr(self, name)
-                may_be_zero = "delay" in name or "follow_up" in name
-                if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
-                    raise InvalidInput(f"server.{name}", value, f"seconds {'≥' if may_be_zero else '>'} 0")
-        for method in ("now_ns", "monotonic_s"):
-            if not callable(getattr(self.clock, method, None)):
-                raise InvalidInput("server.clock", type(self.clock).__name__, "a Clock")
+            value = getattr(self, name)
+            if not _is_possible(name, value):
+                raise InvalidInput(f"server.{name}", _shown(value), _expected(name))
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
-        """Return the configuration in a TOML text; its keys are the fields. Raises InvalidInput."""
+        """Return the configuration in a TOML text; its keys are the fields but for `clock`, `rules` is `"strict"` or `"nomad"`. Raises InvalidInput."""
         try:
             found = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise InvalidInput("server configuration", str(error), "TOML text") from error
-        for name in found:
-            if name not in cls.__struct_fields__ or name == "clock":
-                raise InvalidInput(f"server.{name}", found[name], f"one of the settings {', '.join(sorted(set(cls.__struct_fields__) - {'clock'}))}")
-        try:
-            return msgspec.convert(found, cls)
-        except msgspec.ValidationError as error:
-            # The text ends with the way to the field: … - at `$.workers`
-            text, _, path = str(error).partition(" - at `$.")
-            name = path.rstrip("`")
-            raise InvalidInput(f"server.{name}", found.get(name), text) from error
+        settings = sorted(set(cls.__struct_fields__) - {"clock"})
+        for name, value in found.items():
+            if name not in settings:
+                raise InvalidInput(f"server.{name}", _shown(value), f"one of the settings {', '.join(settings)}")
+        if "rules" in found:
+            if found["rules"] not in _RULES:
+                raise InvalidInput("server.rules", _shown(found["rules"]), _expected("rules"))
+            found["rules"] = Rules(found["rules"])
+        return cls(**found)
 
     @property
     def time(self) -> Clock:
         """The clock."""
         clock: Clock = self.clock
         return clock
+
+
+_RULES: Final = tuple(rules.value for rules in Rules)
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {"overlap": get_args(Overlap), "replication": ("local",), "executor": ("threads", "inline")}
+_FLAGS: Final = frozenset({"deployment_watcher", "fair_share", "restore_unblock_check"})
+_FLAGS_OR_NONE: Final = frozenset({"pause_when_leading", "rejection_tracker"})
+_INTEGERS: Final = {"workers": (0, WORKERS_MAX), "delivery_limit": (1, None), "low_water_bytes": (0, None), "reserve_bytes": (0, None)}
+_MAY_BE_ZERO: Final = frozenset({"initial_nack_delay_s", "subsequent_nack_delay_s", "failed_follow_up_baseline_s", "failed_follow_up_range_s"})
+
+
+def _expected(name: str) -> str:
+    """Return in words what a setting may be."""
+    if name == "rules":
+        return " or ".join(f'"{value}"' for value in _RULES)
+    if name in _CHOICES:
+        return " or ".join(f'"{value}"' for value in _CHOICES[name])
+    if name in _FLAGS:
+        return "boolean"
+    if name in _FLAGS_OR_NONE:
+        return "boolean or None"
+    if name in _INTEGERS:
+        low, high = _INTEGERS[name]
+        return f"integer ≥ {low}" if high is None else f"integer from {low} to {high}"
+    return {"data_dir": "path of a directory or None", "seed": "integer or None", "clock": "a Clock"}.get(
+        name, f"seconds {'≥' if name in _MAY_BE_ZERO else '>'} 0, at most {MAX_SECONDS:g}"
+    )
+
+
+def _is_possible(name: str, value: Any) -> bool:
+    """Return whether a setting may have a value."""
+    match name:
+        case "rules":
+            return isinstance(value, Rules)
+        case "clock":
+            return all(callable(getattr(value, method, None)) for method in ("now_ns", "monotonic_s"))
+        case "data_dir":
+            return value is None or (isinstance(value, str | Path) and str(value) != "")
+        case "seed":
+            return value is None or type(value) is int
+    if name in _CHOICES:
+        return isinstance(value, str) and value in _CHOICES[name]
+    if name in _FLAGS:
+        return isinstance(value, bool)
+    if name in _FLAGS_OR_NONE:
+        return value is None or isinstance(value, bool)
+    if name in _INTEGERS:
+        low, high = _INTEGERS[name]
+        return type(value) is int and value >= low and (high is None or value <= high)
+    return is_duration(value) and (value > 0 or name in _MAY_BE_ZERO)
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as a message may show it."""
+    if isinstance(value, Rules):
+        return value.value
+    return value if value is None or isinstance(value, str | int | float | bool | list | dict) else type(value).__name__

@@ -10,9 +10,20 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastplan import codec
-from fastplan.broker import FAILED_QUEUE, BlockedEvals, BrokerDisabled, BrokerGate, EvalBroker, canceled_copies, duplicate_copies, failed_and_follow_up
+from fastplan.broker import (
+    FAILED_QUEUE,
+    BlockedEvals,
+    BrokerDisabled,
+    BrokerGate,
+    EvalBroker,
+    canceled_copies,
+    duplicate_copies,
+    failed_and_follow_up,
+    failed_copies,
+)
 from fastplan.errors import FastplanError
 from fastplan.planner.applier import Applier
+from fastplan.scheduler.process import JOB_TYPES
 from fastplan.server.applied import AppliedEntries
 from fastplan.server.commands import CommandWriter
 from fastplan.server.config import ServerConfig
@@ -56,8 +67,8 @@ class Leadership:
         self._cancelable = asyncio.Event()
         self._superseded: list[Evaluation] = []
         self._duplicates: list[Evaluation] = []
-        self.reaping = 0
-        """Reapers that are writing."""
+        self._unknown: list[Evaluation] = []
+        self._unknown_came = asyncio.Event()
 
     @property
     def _store(self) -> StateStore:
@@ -66,12 +77,14 @@ class Leadership:
     # --- gain and loss ----------------------------------------------------------------------------------------------
 
     def gain(self, term: int) -> None:
-        """Begin to lead; the state holds everything committed before."""
+        """Begin to lead; the state holds everything committed before. An earlier leadership ends first."""
+        if self._writer.term is not None:
+            self.lose()
         self._writer.term = term
         self._applier.lead(term)
         if not self._is_paused():
             self._enable()
-        for work in (self._reap_failed, self._reap_cancelable, self._reap_duplicates, self._unblock_failed, self._prune):
+        for work in (self._reap_failed, self._reap_cancelable, self._reap_duplicates, self._reap_unknown, self._unblock_failed, self._prune):
             self._tasks.append(asyncio.get_running_loop().create_task(self._while_leading(work)))
 
     def lose(self) -> None:
@@ -82,6 +95,8 @@ class Leadership:
         for task in self._tasks:
             task.cancel()
         self._tasks, self._superseded, self._duplicates = [], [], []
+        self._unknown.clear()
+        self._unknown_came.clear()
 
     def _is_paused(self) -> bool:
         config = self._store.scheduler_config()
@@ -111,7 +126,9 @@ class Leadership:
         """Take up the evaluations that the state holds (worker-and-broker 7)."""
         store = self._store
         for evaluation in store.evals():
-            if evaluation.status == "pending":
+            if evaluation.status in ("pending", "blocked") and evaluation.type not in JOB_TYPES:
+                self._note_unknown(evaluation)
+            elif evaluation.status == "pending":
                 self._broker.restore(evaluation)
             elif evaluation.status == "blocked":
                 if self._config.restore_unblock_check and max(store.table_index("nodes"), store.table_index("allocs")) > evaluation.snapshot_index:
@@ -123,7 +140,9 @@ class Leadership:
         """Hand evaluations that entries wrote to whoever waits for their like (worker-and-broker 2.2)."""
         pending: list[tuple[Evaluation, str]] = []
         for evaluation in evaluations:
-            if evaluation.status == "pending":
+            if evaluation.status in ("pending", "blocked") and evaluation.type not in JOB_TYPES:
+                self._note_unknown(evaluation)
+            elif evaluation.status == "pending":
                 pending.append((evaluation, ""))
             elif evaluation.status == "blocked":
                 self._blocked.block(evaluation)
@@ -131,6 +150,15 @@ class Leadership:
                 self._blocked.untrack(evaluation.namespace, evaluation.job_id)
         if pending:
             self._broker.enqueue_all(pending)
+
+    def _note_unknown(self, evaluation: Evaluation) -> None:
+        self._unknown.append(evaluation)
+        self._unknown_came.set()
+
+    @property
+    def unknown(self) -> int:
+        """How many evaluations wait for their end because no scheduler takes them."""
+        return len(self._unknown)
 
     def unblock(self, unblock: Unblock, index: int) -> None:
         """Let evaluations go on for which room has appeared at *index* (worker-and-broker 5.4)."""
@@ -153,16 +181,18 @@ class Leadership:
         while True:
             try:
                 await work()
-            except FastplanError as error:
-                logger.warning("%s failed: %s", work.__name__.strip("_"), error)
+            except Exception as error:
+                logger.log(
+                    logging.WARNING if isinstance(error, FastplanError) else logging.ERROR,
+                    "%s failed: %s",
+                    work.__name__.strip("_"),
+                    error,
+                    exc_info=not isinstance(error, FastplanError),
+                )
                 await asyncio.sleep(self._config.reap_interval_s)
 
     async def _write(self, evaluations: list[Evaluation]) -> None:
-        self.reaping += 1
-        try:
-            await self._writer.write(codec.UpsertEvals([evaluation.to_api() for evaluation in evaluations]))
-        finally:
-            self.reaping -= 1
+        await self._writer.write(codec.UpsertEvals([evaluation.to_api() for evaluation in evaluations]))
 
     async def _reap_failed(self) -> None:
         """Fail for good what was delivered too often, and try again much later (worker-and-broker 3.13)."""
@@ -210,6 +240,15 @@ class Leadership:
         if self._duplicates:
             await self._write(duplicate_copies(self._duplicates, self._clock.now_ns()))
             self._duplicates = []
+
+    async def _reap_unknown(self) -> None:
+        """Fail evaluations that no scheduler takes: nobody would ever ack them, and others of their job would wait for that."""
+        await self._unknown_came.wait()
+        ending = list(self._unknown)
+        await self._write(failed_copies(ending, self._clock.now_ns(), lambda evaluation: f"unknown scheduler '{evaluation.type}'"))
+        del self._unknown[: len(ending)]
+        if not self._unknown:
+            self._unknown_came.clear()
 
     async def _unblock_failed(self) -> None:
         await asyncio.sleep(self._config.unblock_failed_interval_s)

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 from fastplan import codec
 from fastplan.broker import BlockedEvals, BlockedMetrics, BlockedSettings, BrokerGate, BrokerMetrics, BrokerSettings, EvalBroker
-from fastplan.errors import NotLeader
+from fastplan.errors import Closed, NotLeader, OutcomeUnknown
 from fastplan.fsm import StateMachine
 from fastplan.metrics import Metrics
 from fastplan.planner.applier import Applier
@@ -45,6 +45,9 @@ from fastplan.structs import Allocation, DrainStrategy, Job, Node
 from fastplan.worker import Executor, InlineExecutor, StateAccess, ThreadExecutor, Worker, WorkerMetrics, WorkerSettings
 
 logger = logging.getLogger("fastplan.server")
+
+FIRST_ENTRIES_AGAIN_S: Final = 0.05
+"""A leadership that ends while a server begins is waited out so long."""
 
 CLOSE_S: Final = 10.0
 """How long workers may take to finish what they hold when the server ends."""
@@ -81,7 +84,8 @@ class Server:
     """One server with log, state, broker, applier and workers. An async context manager; all calls on the event loop that entered it.
 
     Operations return what they wrote, when it is durable and applied. They raise StateError for what does not exist or may not be done, InvalidInput for
-    what makes no sense, NotLeader while the server does not lead, and what the log says.
+    what makes no sense, NotLeader while the server does not lead, and what the log says. Whoever stops waiting for an operation does not undo it. A
+    server begins once; before it has begun and after it has ended, calls raise Closed.
     """
 
     def __init__(
@@ -105,6 +109,8 @@ class Server:
         seed = self.config.seed
         self._randomness = random.Random(seed)
         self._ids = random.Random(self._randomness.getrandbits(128))
+        # Of their own: what is only tried must not change what happens later.
+        self._dry_runs = random.Random(None if seed is None else f"{seed} dry runs")
         self.machine = StateMachine(metrics=self.metrics, clock=clock)
         self._new_log = new_log
         self._seen_by_worker = seen_by_worker
@@ -120,8 +126,9 @@ class Server:
         self._workers: list[Worker] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._leads = asyncio.Event()
-        self._ended: asyncio.Future[None] | None = None
-        self._failure: Exception | None = None
+        self._operating: set[asyncio.Task[Written]] = set()
+        self._failure: Exception | None = Closed("the server has not begun")
+        self._begun = False
         self._shutting_down = False
         self._locks = SubjectLocks()
 
@@ -138,8 +145,12 @@ class Server:
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Recover, lead, and start the workers. Raises the errors of the log, which is then closed."""
+        """Recover, lead, and start the workers. Raises the errors of the log, which is then closed, and Closed for a server that has begun before."""
+        if self._begun:
+            raise Closed("a server begins once")
+        self._begun = True
         self._log = self._open_log()
+        self._failure = None
         events = self._log.events()
         self._writer = CommandWriter(self._log, self._clock)
         self._applier = self._make_applier()
@@ -158,7 +169,6 @@ class Server:
             await self._log.start()
             self._draw_anew()
             self._tasks.append(asyncio.get_running_loop().create_task(self._follow(events)))
-            await self._leads.wait()
             await self._make_first_entries()
         except BaseException:
             await self._close()
@@ -202,8 +212,17 @@ class Server:
 
     async def _make_first_entries(self) -> None:
         """Write what every cluster has from its first day: the scheduler configuration with its defaults (schedulers 1.4)."""
-        if self.machine.store.scheduler_config() is None:
-            await self._writer.write(codec.SetSchedulerConfig(default_scheduler_config()))
+        while True:
+            await self._leads.wait()
+            self._check_alive()
+            try:
+                if self.machine.store.scheduler_config() is None:
+                    await self._writer.write(codec.SetSchedulerConfig(default_scheduler_config()))
+            except (NotLeader, OutcomeUnknown) as error:
+                logger.warning("the first entries are to be written again: %s", error)
+                await asyncio.sleep(FIRST_ENTRIES_AGAIN_S)
+            else:
+                return
 
     def _start_workers(self) -> None:
         config = self.config
@@ -234,14 +253,15 @@ class Server:
             )
             self._workers.append(worker)
             self._tasks.append(asyncio.get_running_loop().create_task(worker.run()))
-        self._pause_workers()
+        if self._writer.term is not None:
+            self._pause_workers()
 
-    def _new_setting(self) -> Setting:
+    def _new_setting(self, seeds: random.Random | None = None) -> Setting:
         return Setting(
             now_ns=self._clock.now_ns,
             rules=self.config.rules,
             overlap=self.config.overlap,
-            randomness=random.Random(self._ids.getrandbits(128)),
+            randomness=random.Random((seeds or self._ids).getrandbits(128)),
             deployment_watcher=self.config.deployment_watcher,
         )
 
@@ -261,6 +281,11 @@ class Server:
                 self._leadership.lose()
             await self._applier.drained()
             await self._log.stop()
+        if self._operating:
+            _, waiting = await asyncio.wait(self._operating, timeout=CLOSE_S)
+            for task in waiting:
+                task.cancel()
+        self._failure = self._failure or Closed("the server has ended")
         if self._tasks:
             self._tasks[0].cancel()
             await asyncio.wait(self._tasks)
@@ -272,28 +297,42 @@ class Server:
                 self._directory.cleanup()
 
     async def _follow(self, events: Any) -> None:
-        """Lead and cease to lead as the log says."""
+        """Lead and cease to lead as the log says, in the order of worker-and-broker 7."""
         async for event in events:
             if isinstance(event, Gained):
-                self._leadership.gain(event.term)
                 self._pause_workers()
+                try:
+                    self._leadership.gain(event.term)
+                except Exception as error:
+                    # A defect. Nobody may go on waiting for this server, nor think that it leads.
+                    logger.exception("the server cannot lead")
+                    self._fail(error)
+                    return
                 self._leads.set()
             elif isinstance(event, Lost):
                 self._leads.clear()
-                self._leadership.lose()
-                for worker in self._workers:
-                    worker.resume()
+                self._cease()
             elif isinstance(event, Stopped):
-                self._failure = event.error
-                self._leads.set()
                 if event.error is not None:
                     logger.error("the log has stopped: %s", event.error)
+                self._fail(event.error or Closed("the server has ended"))
                 return
+
+    def _cease(self) -> None:
+        self._leadership.lose()
+        for worker in self._workers:
+            worker.resume()
+
+    def _fail(self, error: Exception) -> None:
+        """Be useless from now on, and let whoever waits for the server hear it."""
+        self._failure = error
+        self._cease()
+        self._leads.set()
 
     def _pause_workers(self) -> None:
         """Spare a leader: three quarters of its workers pause (worker-and-broker 6.11)."""
         count = len(self._workers)
-        if self.config.pause_when_leading and count > 1 and self._writer.term is not None:
+        if self.config.pause_when_leading and count > 1:
             for worker in self._workers[: 3 * count // 4]:
                 worker.pause()
 
@@ -310,6 +349,16 @@ class Server:
     async def wait_for_index(self, index: int, timeout_s: float) -> None:
         """Wait until the state has *index*. Raises TimeoutError."""
         await self.machine.store.index_reached(index, timeout_s)
+
+    def report(self) -> dict[str, dict[str, Any]]:
+        """Return every figure of this server by name, brought up to date now (worker-and-broker 10). `metrics` alone lags behind: most gauges are only
+        worked out here.
+        """
+        self._check_alive()
+        self.broker.report()
+        self.blocked.report()
+        self._applier.report()
+        return self.metrics.snapshot()
 
     @property
     def workers(self) -> Sequence[Worker]:
@@ -347,21 +396,36 @@ class Server:
             (len(self._applier.queue), "queued plans"),
             (pipeline.unfinished() if pipeline is not None else 0, "plans in flight"),
             (self._writer.writing, "commands on their way"),
+            (self._leadership.unknown, "evaluations that no scheduler takes"),
         )
         return [f"{count} {what}" for count, what in counts if count]
 
     def _check_alive(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.with_traceback(None)
 
     # --- operations -------------------------------------------------------------------------------------------------
 
-    async def _operate(self, subject: tuple[str, ...], work: Callable[[StateStore], Operation]) -> Written:
-        """Work out an operation on the newest state and commit it; one at a time for each subject."""
+    async def _operate(self, work: Callable[[StateStore], Operation], *subjects: tuple[str, ...]) -> Written:
+        """Work out an operation on the newest state and commit it; one at a time for each subject.
+
+        It goes on when its caller is cancelled: once the log has it, the next one on the subject must see it, and who waits for room must hear of it.
+        """
         self._check_alive()
         if self._writer.term is None:
             raise NotLeader("No cluster leader")
-        async with self._locks.holding(subject):
+        task = asyncio.get_running_loop().create_task(self._perform(work, subjects))
+        self._operating.add(task)
+        task.add_done_callback(self._operated)
+        return await asyncio.shield(task)
+
+    def _operated(self, task: asyncio.Task[Written]) -> None:
+        self._operating.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.debug("an operation failed: %s", task.exception())
+
+    async def _perform(self, work: Callable[[StateStore], Operation], subjects: tuple[tuple[str, ...], ...]) -> Written:
+        async with self._locks.holding(*subjects):
             operation = work(self.machine.store)
             index = await self._writer.write(operation.entry())
         for unblock in operation.unblocks:
@@ -370,63 +434,66 @@ class Server:
 
     async def register_job(self, job: Job) -> Written:
         """Register a job, or its next version, and have it scheduled."""
-        return await self._operate(_job_key(job.namespace, job.id), lambda state: operations.register_job(state, job, **self._stamps()))
+        return await self._operate(lambda state: operations.register_job(state, job, **self._stamps()), _job_key(job.namespace, job.id))
 
     async def deregister_job(self, namespace: str, job_id: str, purge: bool = False) -> Written:
         """Stop a job, or forget it altogether; its allocations are stopped."""
         return await self._operate(
-            _job_key(namespace, job_id), lambda state: operations.deregister_job(state, namespace, job_id, purge=purge, **self._stamps())
+            lambda state: operations.deregister_job(state, namespace, job_id, purge=purge, **self._stamps()), _job_key(namespace, job_id)
         )
 
     async def scale_job(self, namespace: str, job_id: str, group: str, count: int) -> Written:
         """Set the count of a group."""
-        return await self._operate(_job_key(namespace, job_id), lambda state: operations.scale_job(state, namespace, job_id, group, count, **self._stamps()))
+        return await self._operate(lambda state: operations.scale_job(state, namespace, job_id, group, count, **self._stamps()), _job_key(namespace, job_id))
 
     async def dispatch_job(self, namespace: str, job_id: str, payload: bytes = b"", meta: Mapping[str, str] | None = None) -> Written:
         """Start a child of a parameterised job."""
         return await self._operate(
-            _job_key(namespace, job_id), lambda state: operations.dispatch_job(state, namespace, job_id, payload, dict(meta or {}), **self._stamps())
+            lambda state: operations.dispatch_job(state, namespace, job_id, payload, dict(meta or {}), **self._stamps()), _job_key(namespace, job_id)
         )
 
     async def register_node(self, node: Node) -> Written:
         """Register a node, or what has changed of it."""
-        return await self._operate(("node", node.id), lambda state: operations.register_node(state, node, **self._stamps()))
+        return await self._operate(lambda state: operations.register_node(state, node, **self._stamps()), ("node", node.id))
 
     async def update_node_status(self, node_id: str, status: str) -> Written:
         """Set the status of a node."""
-        return await self._operate(("node", node_id), lambda state: operations.update_node_status(state, node_id, status, **self._stamps()))
+        return await self._operate(lambda state: operations.update_node_status(state, node_id, status, **self._stamps()), ("node", node_id))
 
     async def update_node_eligibility(self, node_id: str, eligible: bool) -> Written:
         """Open or close a node for placements."""
-        return await self._operate(("node", node_id), lambda state: operations.update_node_eligibility(state, node_id, eligible, **self._stamps()))
+        return await self._operate(lambda state: operations.update_node_eligibility(state, node_id, eligible, **self._stamps()), ("node", node_id))
 
     async def update_node_drain(self, node_id: str, drain: DrainStrategy | Mapping[str, Any] | None) -> Written:
         """Begin or, with None, end the drain of a node."""
-        return await self._operate(("node", node_id), lambda state: operations.update_node_drain(state, node_id, drain, **self._stamps()))
+        return await self._operate(lambda state: operations.update_node_drain(state, node_id, drain, **self._stamps()), ("node", node_id))
 
     async def deregister_node(self, node_id: str) -> Written:
         """Forget a node."""
-        return await self._operate(("node", node_id), lambda state: operations.deregister_node(state, node_id, **self._stamps()))
+        return await self._operate(lambda state: operations.deregister_node(state, node_id, **self._stamps()), ("node", node_id))
 
     async def update_allocs_from_client(self, allocs: Sequence[Allocation]) -> Written:
         """Write what clients say about their allocations."""
-        return await self._operate((), lambda state: operations.update_allocs_from_client(state, allocs, **self._stamps()))
+        return await self._operate(lambda state: operations.update_allocs_from_client(state, allocs, **self._stamps()))
 
     async def stop_alloc(self, alloc_id: str) -> Written:
         """Have an allocation stopped and placed elsewhere."""
-        return await self._operate(("allocs", alloc_id), lambda state: operations.stop_alloc(state, alloc_id, **self._stamps()))
+        return await self._operate(lambda state: operations.stop_alloc(state, alloc_id, **self._stamps()), ("allocs", alloc_id))
 
     async def promote_deployment(self, deployment_id: str, groups: Sequence[str] | None = None) -> Written:
         """Promote the canaries of a deployment, of all groups or of some."""
-        return await self._operate(("deployment", deployment_id), lambda state: operations.promote_deployment(state, deployment_id, groups, **self._stamps()))
+        return await self._operate(lambda state: operations.promote_deployment(state, deployment_id, groups, **self._stamps()), ("deployment", deployment_id))
 
     async def pause_deployment(self, deployment_id: str, paused: bool) -> Written:
         """Pause a deployment, or go on with it."""
-        return await self._operate(("deployment", deployment_id), lambda state: operations.pause_deployment(state, deployment_id, paused, **self._stamps()))
+        return await self._operate(lambda state: operations.pause_deployment(state, deployment_id, paused, **self._stamps()), ("deployment", deployment_id))
 
     async def fail_deployment(self, deployment_id: str) -> Written:
-        """Fail a deployment."""
-        return await self._operate(("deployment", deployment_id), lambda state: operations.fail_deployment(state, deployment_id, **self._stamps()))
+        """Fail a deployment; its job may return to an earlier version."""
+        deployment = self.machine.store.deployment(deployment_id)
+        # It may write the next version of the job.
+        subjects = [] if deployment is None else [_job_key(deployment.namespace, deployment.job_id)]
+        return await self._operate(lambda state: operations.fail_deployment(state, deployment_id, **self._stamps()), ("deployment", deployment_id), *subjects)
 
     async def upsert_namespace(self, namespace: Mapping[str, Any]) -> Written:
         """Register a namespace, in the shape of the API, or what has changed of it."""
@@ -442,7 +509,8 @@ class Server:
 
     async def plan_job(self, job: Job) -> DryRun:
         """Tell what registering a job would lead to; nothing is written."""
-        setting = self._new_setting()
+        self._check_alive()
+        setting = self._new_setting(self._dry_runs)
         complete = registered(self.machine.store, job, setting)
         outcome: DryRun = await self._executor.run(dry_run, self.snapshot(), complete, setting)
         return outcome

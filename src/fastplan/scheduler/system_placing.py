@@ -99,19 +99,25 @@ class SystemPlacing:
         for name, metric in filtered.items():
             if self._counts.filtered(name, metric.nodes_filtered) <= 0 and not kept[name]:
                 self.failed[name] = metric
+        full: tuple[str, str] | None = None
+        metric = AllocMetric()
         for entry in entries:
             node, group = self._ready.get(entry.node_id), entry.group
             if node is None or group is None:
                 continue
-            option = self._select(node, group, entry.name)
-            if option is not None:
-                self._add(entry, group, option)
-                continue
+            # Where one copy found no room there is none for the next: a group may have very many, and the node is as it was.
+            if full != (node.id, group.name):
+                option = self._select(node, group, entry.name)
+                if option is not None:
+                    full = None
+                    self._add(entry, group, option)
+                    continue
+                metric = self._context.metrics.finish()
+                full = None if metric.nodes_filtered or _names_volumes(group) else (node.id, group.name)
             self._rollout.note_failure(entry)
             if self._setting.strict and entry.alloc is not None and entry.alloc.is_terminal:
                 # It has ended, so there is nothing to be stopped again unless it is replaced.
                 self._context.draft.keep(entry.alloc)
-            metric = self._context.metrics.finish()
             if not metric.nodes_filtered:
                 yield from self._exhausted(node, group, metric)
                 continue
@@ -177,6 +183,11 @@ class SystemPlacing:
                 self._counts.of(group.name).preemptions += 1
         self._rollout.note_placement(entry, alloc)
         context.draft.place(alloc)
+
+
+def _names_volumes(group: TaskGroup) -> bool:
+    """Return whether each allocation of a group has volumes of its own, so that a node may suit one and not the other."""
+    return any(request is not None and request.per_alloc for request in group.volumes.values())
 
 
 def _merged(sums: AllocMetric | None, metric: AllocMetric) -> AllocMetric:

@@ -92,11 +92,16 @@ class Leadership:
         self._writer.term = None
         self._applier.step_down()
         self._disable()
-        for task in self._tasks:
-            task.cancel()
-        self._tasks, self._superseded, self._duplicates = [], [], []
+        self.stop_reaping()
+        self._superseded, self._duplicates = [], []
         self._unknown.clear()
         self._unknown_came.clear()
+
+    def stop_reaping(self) -> None:
+        """Begin nothing any more on one's own; workers may finish what they hold."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
 
     def _is_paused(self) -> bool:
         config = self._store.scheduler_config()

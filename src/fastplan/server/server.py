@@ -271,6 +271,10 @@ class Server:
     async def _close(self) -> None:
         for worker in self._workers:
             worker.stop()
+        if self._log is not None:
+            self._leadership.stop_reaping()
+        # Workers that only wait for work end at once.
+        self.gate.close()
         running = self._tasks[1:]
         if running:
             await asyncio.wait(running, timeout=CLOSE_S)
@@ -289,7 +293,6 @@ class Server:
         if self._tasks:
             self._tasks[0].cancel()
             await asyncio.wait(self._tasks)
-        self.gate.close()
         if self._workers:
             self._executor.close()
         if self._directory is not None:

@@ -19,9 +19,7 @@ from fastplan.state.plans import AnyPlan
 from fastplan.worker import StateAccess
 
 _MIB: Final = 1 << 20
-
-RETRY_S: Final = 0.1
-"""How long an evaluation rests that gave up because its plans were refused too often. Real servers wait a minute, in which a trace does not go on."""
+_NEVER_S: Final = 1e9
 
 
 class TraceClock:
@@ -94,9 +92,17 @@ class Cluster:
         """*stale*: for how many evaluations a worker keeps a snapshot. *on_plan*: as of `Server`."""
         self.directory = directory
         self.clock = clock
-        # Workers with old snapshots are refused on purpose: the nodes are not to blame.
+        # Workers with old snapshots are refused on purpose: the nodes are not to blame. Whoever gave up because of that is tried again by the driver:
+        # timers of the machine mean nothing in the time of a trace.
         config = ServerConfig(
-            workers=workers, rules=rules, seed=seed, clock=clock, pause_when_leading=False, rejection_tracker=False, unblock_failed_interval_s=RETRY_S
+            workers=workers,
+            rules=rules,
+            seed=seed,
+            clock=clock,
+            pause_when_leading=False,
+            rejection_tracker=False,
+            unblock_failed_interval_s=_NEVER_S,
+            reap_interval_s=_NEVER_S,
         )
         self._log: LocalReplicator
 

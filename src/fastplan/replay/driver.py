@@ -8,6 +8,7 @@ Arrivals are jobs that are registered, and their evaluations go through broker, 
   arrivals are *safe*: sure to find a place whatever the others of the window do. Workers then run through it in parallel.
 * Tasks are safe together if, on a fresh snapshot, each would still fit were every copy of all others to spoil a whole node for it; or if they all ask
   for the same and there is room for all of them. Nothing ends meanwhile, so a refused plan only has to be made again.
+* What a window asks for is handed to the workers at once, in order of priority. So with one worker everything follows from the workload and the seed.
 * A task waits when its evaluation has found no node: the server looks at it again whenever room is made. A task whose end comes while it waits is
   given up: its job is deregistered; it counts as waiting. One that fits no node of the empty cluster is given up at once.
 
@@ -24,7 +25,7 @@ from typing import Any, Final
 from fastplan.errors import InvalidInput, StorageFailed
 from fastplan.fit import FitChecker
 from fastplan.replay.asks import ShapeAsks
-from fastplan.replay.cluster import RETRY_S, Cluster
+from fastplan.replay.cluster import Cluster
 from fastplan.replay.quality import quality_of
 from fastplan.replay.report import Figures
 from fastplan.replay.room import Room
@@ -43,8 +44,8 @@ NODES_AT_ONCE: Final = 256
 SETTLE_S: Final = 600.0
 """How long a window may take."""
 
-RETRIES: Final = 50
-"""How often an evaluation is waited for that gave up because of refused plans, although there is room."""
+STEPS_TO_STAMP: Final = 4
+"""So many turns of the loop after it was begun an operation has its time."""
 
 UNWELL_S: Final = 2.0
 """How long it may take once the log says that something is wrong."""
@@ -99,11 +100,13 @@ class Driver:
 
     async def run(self) -> None:
         """Play all events, or those up to `stop`. Raises InvalidInput for the log of another replay, and what log and state raise."""
+        self._server.gate.hold_back()
         await self._install()
         place = await self._recover() if self._figures.resumed else 0
         while place < len(self.events) and not self._stopping:
             place = await self._play(place)
             self._on_progress(place)
+        await self._settle()
         figures = self._figures
         figures.stopped = self._stopping
         figures.waiting = figures.arrived - figures.placed - figures.never_fitting
@@ -219,8 +222,9 @@ class Driver:
             if said:
                 self._figures.ended += len(said)
                 reports.append(asyncio.ensure_future(self._server.update_allocs_from_client(said)))
-                # It is stamped in its first step.
-                await asyncio.sleep(0)
+                # It is stamped within its first steps: the call, and the operation that goes on when its caller ends.
+                for _ in range(STEPS_TO_STAMP):
+                    await asyncio.sleep(0)
             if fate is Fate.WAITING:
                 given_up.append(task)
             else:
@@ -295,29 +299,29 @@ class Driver:
             self._figures.quality = quality_of(self._cluster.snapshot())
 
     async def _settle_all(self, tasks: Iterable[int]) -> None:
-        """Wait until evaluations have been handled, and until nobody waits who only gave up because of refused plans."""
+        """Have evaluations handled, until nobody waits who only gave up because of refused plans; a real server tries them again every minute."""
         await self._settle()
         tried = list(tasks)
-        for _ in range(RETRIES):
-            tried = [task for task in tried if self._gave_up_trying(task)]
-            if tried:
-                # Once it has been tried again in vain it says the same and waits for room.
-                room = self._room(self._cluster.snapshot())
-                tried = [task for task in tried if room.for_copies(self._shapes[task])]
-            if not tried or self._stopping:
+        while not self._stopping:
+            tried = [task for task in tried if sum(self._by_status(task)) < self._counts[task]]
+            room = self._room(self._cluster.snapshot())
+            if not any(room.for_copies(self._shapes[task]) for task in tried):
                 return
-            await asyncio.sleep(RETRY_S)
+            plans = self._figures.plans
+            self._server.blocked.unblock_failed()
             await self._settle()
-
-    def _gave_up_trying(self, task: int) -> bool:
-        """Return whether an evaluation of a task waits because its plans were refused, and not for room."""
-        found = self._cluster.state.open_evals_by_job(self._workload.name, self._tasks.names[task])
-        return any(evaluation.triggered_by == "max-plan-attempts" for evaluation in found)
+            if self._figures.plans == plans:
+                # They wait for what the room does not tell, as for devices that no node of the right kind has left.
+                return
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
+        """Have the workers handle what there is."""
+        gate = self._server.gate
+        gate.give_out()
         await self._patiently(self._server.settled(SETTLE_S))
+        gate.hold_back()
 
     async def _all(self, work: Iterable[Coroutine[Any, Any, Any] | asyncio.Task[Any]]) -> None:
         """Wait for operations on the server; raises what the first one raises."""

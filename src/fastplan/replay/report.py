@@ -34,7 +34,7 @@ TIMED_FIGURES: Final = frozenset(
         "log_bytes",
     }
 )
-"""Keys of the JSON object that depend on the machine."""
+"""Keys of the JSON object that depend on the machine; with one worker all others depend on the workload and the seed alone."""
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastplan import codec
 from fastplan.server import Server, ServerConfig
-from fastplan.structs import Allocation, Evaluation, Node
+from fastplan.structs import Allocation, Deployment, Evaluation, Node
 from fastplan.testing import SimulatedLog, VirtualClock, run_virtual
 from fastplan.testing.builders import ready_node
 
@@ -59,6 +59,19 @@ class Served:
         """Have clients report allocations."""
         said = [Allocation.from_api({"ID": each.id, "ClientStatus": status, **fields}) for each in allocs]
         await self.server.update_allocs_from_client(said)
+
+    async def become_healthy(self, job_id: str = "web") -> None:
+        """Have clients run everything of a job that they are to run, and find it healthy, until its deployment moves no more."""
+        while True:
+            waiting = [each for each in self.wanted(job_id) if each.deployment_status is None or each.deployment_status.healthy is None]
+            if not waiting:
+                return
+            await self.client_says(*waiting, status="running", DeploymentStatus={"Healthy": True})
+            await self.settle()
+
+    def deployment(self, job_id: str = "web") -> Deployment:
+        """Return the newest deployment of a job."""
+        return max((each for each in self.server.snapshot().deployments() if each.job_id == job_id), key=lambda each: each.create_index)
 
     async def write(self, *evaluations: Evaluation) -> None:
         """Write evaluations as a scheduler or a tool would."""

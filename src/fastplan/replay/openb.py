@@ -15,7 +15,7 @@ from typing import Final
 import numpy
 
 from fastplan.errors import InvalidInput
-from fastplan.replay.shapes import NodeShape, ShapeTable, Tasks, TaskShape, Workload, address_of, id_maker, uuid_text
+from fastplan.replay.shapes import LEAST_CPU_MHZ, LEAST_MEMORY_MIB, NodeShape, ShapeTable, Tasks, TaskShape, Workload, address_of, id_maker, uuid_text
 from fastplan.structs import Node
 
 PRIORITIES: Final = {"LS": 80, "Burstable": 50, "BE": 20}
@@ -158,8 +158,8 @@ def _pod_shape(row: _Row) -> TaskShape:
     gpus = row.whole("num_gpu", 1024)
     models = tuple(sorted({name.strip() for name in row.text("gpu_spec").split("|")} - {""}))
     return TaskShape(
-        row.whole("cpu_milli"),
-        row.whole("memory_mib"),
+        max(row.whole("cpu_milli"), LEAST_CPU_MHZ),
+        max(row.whole("memory_mib"), LEAST_MEMORY_MIB),
         gpus=gpus,
         gpu_names=models if gpus else (),
         priority=PRIORITIES.get(row.text("qos"), 50),

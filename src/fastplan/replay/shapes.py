@@ -24,6 +24,8 @@ GROUP: Final = "task"
 """Name of the one group, and of its one task, of every job."""
 
 DRIVER: Final = "exec"
+LEAST_CPU_MHZ: Final = 1
+LEAST_MEMORY_MIB: Final = 10
 LEAST_DISK_MIB: Final = 10
 """What a job may ask for at least."""
 

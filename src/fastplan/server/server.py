@@ -384,8 +384,8 @@ class Server:
             quiet = 0 if left else quiet + 1
             if quiet > 2:
                 return
-            if loop.time() > deadline_s:
-                raise TimeoutError(f"after {timeout_s:g} s there are still {', '.join(left) or 'callbacks on their way'}")
+            if left and loop.time() >= deadline_s:
+                raise TimeoutError(f"after {timeout_s:g} s there are still {', '.join(left)}")
             # A few turns of the loop at once: what is on its way between two parts shows up in one of them.
             await asyncio.sleep(0 if not left else 0.001)
 

@@ -226,9 +226,11 @@ class Worker:
         """Stand still while the worker is to pause."""
         if self._resumed.is_set():
             return
-        self._status = WorkerStatus.PAUSED
         before, self._workload = self._workload, WorkloadStatus.PAUSED
-        await self._resumed.wait()
+        # It may have been resumed and paused again before it woke.
+        while not self._resumed.is_set():
+            self._status = WorkerStatus.PAUSED
+            await self._resumed.wait()
         self._workload = before
         if not self._stopping.is_set():
             self._status = WorkerStatus.STARTED

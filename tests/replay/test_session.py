@@ -440,9 +440,7 @@ def test_a_killed_replay_is_gone_on_with(tmp_path):
 def test_the_recorded_trace_with_four_workers(stale):
     folder = shared_path("data", "openb")
     trace = read_openb(folder / "openb_node_list_all_node.csv", folder / "openb_pod_list_default.csv", seed=0)
-    start_s = time.monotonic()
     figures = replay(trace, ReplaySettings(workers=4, stale=stale))
-    assert time.monotonic() - start_s < 60
     assert (figures.placed, figures.waiting, figures.never_fitting, figures.ended) == (8152, 0, 0, 8152)
     assert (figures.over_committed_nodes, figures.restart_equal) == (0, True)
     if stale > 1:

@@ -262,13 +262,11 @@ class _Group:
 
     def _sort_canaries(self) -> list[Allocation]:
         """Stop canaries that nobody needs any more, and return those of the current deployment that are where they should be."""
-        unneeded = set(self._rollout.unneeded_canaries())
-        stopped = [alloc for alloc in self._all if alloc.id in unneeded]
+        stopped = [alloc for alloc in self._all if alloc.id in self._rollout.unneeded_canaries]
         self._result.stop += [Stop(alloc, NOT_NEEDED) for alloc in stopped]
         self._desired.stop += len(stopped)
         self._all = _without(self._all, stopped)
-        ids = set(self._rollout.canaries())
-        canaries = [alloc for alloc in self._all if alloc.id in ids]
+        canaries = [alloc for alloc in self._all if alloc.id in self._rollout.canaries]
         if not canaries:
             return []
         standing = by_standing(canaries, self._owner._tainted, self._now_ns)

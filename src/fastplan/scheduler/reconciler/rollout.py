@@ -24,8 +24,17 @@ def is_empty(update: UpdateStrategy | None) -> bool:
     return update is None or update.max_parallel == 0
 
 
+def _canaries(deployment: Deployment | None, *, promoted: bool) -> list[str]:
+    """Return the ids of a deployment's canaries; *promoted*: of promoted groups too."""
+    states = [] if deployment is None else deployment.task_groups.values()
+    return [alloc_id for state in states if promoted or not state.promoted for alloc_id in state.placed_canaries]
+
+
 class Rollout:
-    """The deployments that one reconciliation meets: the current one of this version, and the one before."""
+    """The deployments that one reconciliation meets: the current one of this version, and the one before.
+
+    `canaries`: ids of those of the current deployment. `unneeded_canaries`: of those of a deployment that was not finished, and of one that failed.
+    """
 
     def __init__(self, job: Job | None, latest: Deployment | None, setting: Setting, priority: int) -> None:
         self._job = job
@@ -39,6 +48,9 @@ class Rollout:
             self._set_aside(latest)
         self.paused = self.current is not None and self.current.status in ("paused", "pending", "initializing")
         self.failed = self.current is not None and self.current.status == "failed"
+        # None are added while groups are looked at, of which there may be very many.
+        self.canaries = frozenset(_canaries(self.current, promoted=True))
+        self.unneeded_canaries = frozenset([*_canaries(self.old, promoted=False), *_canaries(self.current if self.failed else None, promoted=False)])
 
     def _set_aside(self, latest: Deployment) -> None:
         """Cancel what is not of this job and version, and take what is over out of the way."""
@@ -68,19 +80,6 @@ class Rollout:
             state.auto_promote = group.update.auto_promote
             state.progress_deadline = group.update.progress_deadline
         return state, False
-
-    def unneeded_canaries(self) -> list[str]:
-        """Return the canaries of a deployment that was not finished, and of one that failed."""
-        ids: list[str] = []
-        if self.old is not None:
-            ids += [alloc_id for state in self.old.task_groups.values() if not state.promoted for alloc_id in state.placed_canaries]
-        if self.failed and self.current is not None:
-            ids += [alloc_id for state in self.current.task_groups.values() if not state.promoted for alloc_id in state.placed_canaries]
-        return ids
-
-    def canaries(self) -> list[str]:
-        """Return the canaries of the current deployment."""
-        return [] if self.current is None else [alloc_id for state in self.current.task_groups.values() for alloc_id in state.placed_canaries]
 
     def create(self, group: TaskGroup, state: DeploymentState, existing: bool, allocs: list[Allocation], *, updating: bool) -> None:
         """Add a group to the deployment of this version, making one if there is none."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from fastplan.cli import ALL_FITS, BAD_INPUT, DOES_NOT_FIT
+from fastplan.cli import ALL_FITS, BAD_INPUT, DOES_NOT_FIT, ENVIRONMENT
 from tests.cli.command_line import alloc, node
 
 EXEC = {"exec": {"Detected": True, "Healthy": True}}
@@ -176,4 +178,113 @@ def test_many_groups_that_fail(schedule):
     outcome = schedule(state(), job(*groups))
     assert outcome.code == DOES_NOT_FIT
     assert "… and 276 more groups have no place for all of theirs; --json has their counts." in outcome.out
+    assert len(outcome.out.splitlines()) < 400
+
+
+def test_devices_are_given_and_missed(schedule):
+    """Two instances for three: the third copy names who holds them."""
+    gpus = [{"Vendor": "nvidia", "Type": "gpu", "Name": "t4", "Instances": [{"ID": "g0", "Healthy": True}, {"ID": "g1", "Healthy": True}]}]
+    bare = node("n1", Drivers=EXEC)
+    equipped = {**bare, "NodeResources": {**bare["NodeResources"], "Devices": gpus}}
+    asked = group(count=3)
+    asked["Tasks"][0]["Resources"] = {"CPU": 100, "MemoryMB": 64, "Devices": [{"Name": "nvidia/gpu/t4", "Count": 1}]}
+    outcome = schedule(state(nodes=[equipped]), job(asked), "--json")
+    assert outcome.code == DOES_NOT_FIT
+    assert [entry["given"] for entry in outcome.json["placed"]] == [["nvidia/gpu/t4 g0"], ["nvidia/gpu/t4 g1"]]
+    (shortfall,) = outcome.json["nearest"]["web"][0]["failing"]
+    assert (shortfall["dimension"], shortfall["missing"]) == ("device", 1)
+    assert set(shortfall["held_by"]) == {entry["alloc_id"] for entry in outcome.json["placed"]}
+
+
+def test_who_is_evicted_and_by_whom(schedule):
+    low = alloc("low", cpu_mhz=3500, Job={**job(), "ID": "job", "Name": "job", "Priority": 10})
+    config = {"PreemptionConfig": {"ServiceSchedulerEnabled": True}}
+    outcome = schedule(state(low, nodes=["n1"], scheduler_config=config), job(Priority=90), "--json")
+    assert outcome.code == ALL_FITS
+    (placed,), (evicted,) = outcome.json["placed"], outcome.json["preempted"]
+    assert placed["preempts"] == ["low"]
+    assert (evicted["alloc_id"], evicted["job_id"], evicted["node_id"]) == ("low", "job", "n1")
+    assert placed["alloc_id"] in evicted["reason"]
+    assert "1 preemptions" in schedule(state(low, nodes=["n1"], scheduler_config=config), job(Priority=90)).out
+
+
+def test_what_is_updated_in_place(schedule):
+    """Another priority changes no task: the allocation stays where it is, and is written anew."""
+    registered, runs = known(schedule, count=1)
+    outcome = schedule(state(*runs, jobs=[registered]), job(group(count=1), Priority=70), "--json")
+    assert outcome.code == ALL_FITS
+    assert [(entry["alloc_id"], entry["node_id"]) for entry in outcome.json["updated"]] == [("a0", "n1")]
+    assert (outcome.json["placed"], outcome.json["stopped"]) == ([], [])
+
+
+def test_nothing_to_do(schedule):
+    registered, runs = known(schedule)
+    outcome = schedule(state(*runs, jobs=[registered]), registered)
+    assert outcome.code == ALL_FITS
+    assert "No allocation would change." in outcome.out
+
+
+def test_several_reasons_at_once(schedule):
+    """Of three nodes one is filtered by its driver, one by the job's constraint, and one is full."""
+    nodes = [node("n1", Meta={"zone": "a"}), node("n2", Drivers=EXEC, Meta={"zone": "b"}), node("n3", Drivers=EXEC, Meta={"zone": "a"})]
+    asked = job(Constraints=[{"LTarget": "${meta.zone}", "RTarget": "a", "Operand": "="}])
+    outcome = schedule(state(alloc("a1", "n3", memory_mib=8000), nodes=nodes), asked)
+    assert outcome.code == DOES_NOT_FIT
+    lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
+    assert "1 exhausted: memory" in lines
+    assert {line for line in lines if " filtered: " in line} == {"1 filtered: missing drivers", "1 filtered: ${meta.zone} = a"}
+    assert any(line.startswith("n3 memory 512 192 320 a1") for line in lines)
+
+
+def test_many_placements_are_cut_off(schedule):
+    outcome = schedule(state(nodes=[f"n{number}" for number in range(60)]), job(group(count=100)))
+    assert outcome.code == ALL_FITS
+    assert "… and 60 more; --json has all." in outcome.out
+    assert len(outcome.out.splitlines()) < 60
+
+
+def test_a_terminal_of_80_columns(schedule, monkeypatch):
+    """Long ids are folded, and no line is cut or too long."""
+    monkeypatch.setattr("fastplan.cli.output._PIPE_WIDTH", 80)
+    node_id = "0b9f9fd2-7a0a-4f30-9f4e-0d3f0d9a1c0a"
+    outcome = schedule(state(alloc("a1", node_id, cpu_mhz=3000), nodes=[node_id]), job())
+    assert max(map(len, outcome.out.splitlines())) <= 80
+    text = "".join(outcome.out.split())
+    assert node_id[:21] in text
+    assert "a1" in text
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        ({"nodes": 3}, "fastplan: nodes: expected list"),
+        ({"nodes": [{"ID": "n1", "Status": 3}]}, "Status"),
+        ({"nodes": [node(), node()]}, "n1"),
+        ({"allocs": [alloc("a1", cpu_mhz="many")]}, "CpuShares"),
+    ],
+)
+def test_bad_states_name_the_field(schedule, bad, named):
+    outcome = schedule(bad, job())
+    assert outcome.code == BAD_INPUT
+    assert named in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_a_missing_extension_is_a_fault_of_the_environment(schedule, monkeypatch):
+    def missing(*_):
+        raise ModuleNotFoundError("No module named 'fastplan.state._rows'", name="fastplan.state._rows")
+
+    monkeypatch.setattr("fastplan.cli.schedule.dry_run", missing)
+    outcome = schedule(state(), job())
+    assert outcome.code == ENVIRONMENT
+    assert "make setup" in outcome.err
+
+
+@pytest.mark.slow
+def test_twenty_thousand_groups_end_in_seconds(schedule):
+    started_s = time.monotonic()
+    outcome = schedule(state(), job(*[group(f"g{number}") for number in range(20_000)]))
+    assert time.monotonic() - started_s < 120
+    assert outcome.code == DOES_NOT_FIT
+    assert "… and 19976 more groups have no place for all of theirs; --json has their counts." in outcome.out
     assert len(outcome.out.splitlines()) < 400

@@ -231,6 +231,8 @@ def _print(outcome: DryRun, changes: dict[str, list[dict[str, Any]]], lacking: d
     for group, counts in sorted(outcome.desired.items())[:_GROUPS_SHOWN]:
         if counts is not None:
             output.print(f"{outcome.job.id}.{group}: {_counted(counts)}.", markup=False)
+    if len(outcome.desired) > _GROUPS_SHOWN:
+        output.print(f"… and {len(outcome.desired) - _GROUPS_SHOWN} more groups; --json has all.")
     for title, key in (("placed", "placed"), ("updated in place", "updated")):
         shown = table(title, "node", ">score", "given", "evicts")
         for entry in changes[key][:_ROWS_SHOWN]:
@@ -252,7 +254,7 @@ def _print(outcome: DryRun, changes: dict[str, list[dict[str, Any]]], lacking: d
     if len(outcome.failed) > len(lacking):
         output.print(f"… and {len(outcome.failed) - len(lacking)} more groups have no place for all of theirs; --json has their counts.")
     if not outcome.failed:
-        output.print("Everything has a place." if outcome.plan is not None else "Nothing would change.")
+        output.print("Everything has a place." if any(changes.values()) else "No allocation would change.")
 
 
 def _counted(counts: DesiredUpdates) -> str:

@@ -324,8 +324,8 @@ cdef class Ranking:
     ):
         """Candidates are the nodes in *rows* of *table*, which must all be regular; all arrays have one entry for each.
 
-        *ties*: what tells equal ones apart, all different. *fit_steps*: how finely the fit counts. *distinct*: no node takes two of the group. *copies*: of the group on each node.
-        *affinities*: scores on the grid, or None. *places*: which place of *spreads* each node is.
+        *ties*: what tells equal ones apart, all different. *fit_steps*: how finely the fit counts. *distinct*: no node takes two of the group.
+        *copies*: of the group on each node. *affinities*: scores on the grid, or None. *places*: which place of *spreads* each node is.
         """
         cdef Py_ssize_t i
         cdef const NodeRow* row

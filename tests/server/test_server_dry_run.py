@@ -1,5 +1,7 @@
 """What would happen: dry runs tell it and leave no trace (schedulers 3.4)."""
 
+from typing import Any
+
 import pytest
 
 from fastplan.errors import InvalidInput
@@ -46,7 +48,7 @@ def test_a_dry_run_leaves_no_trace():
 
 def test_what_comes_later_does_not_depend_on_dry_runs():
     def ids(dry_runs):
-        found = []
+        found: list[Any] = []
 
         async def story(served):
             await served.nodes(1, 2)

@@ -1,6 +1,7 @@
 """Servers that end, start again, lose their leadership and their log (worker-and-broker 7)."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_after_a_restart_the_state_is_the_same_and_work_goes_on(tmp_path):
 
 
 def test_a_seed_does_not_give_the_same_ids_again_after_a_restart(tmp_path):
-    seen = set()
+    seen: set[Any] = set()
 
     async def story(served):
         written = await served.server.register_job(service_job("web"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.server.served import tell
 def broken(monkeypatch):
     """Break the generic scheduler for jobs whose name begins with `bad`, while the list says so."""
     real = generic.process_generic
-    times = []
+    times: list[Any] = []
 
     def process(evaluation, state, setting):
         if evaluation.job_id.startswith("bad") and times:

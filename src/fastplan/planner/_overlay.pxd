@@ -1,7 +1,7 @@
 """The overlay of plans in flight (plan-apply 6.9).
 
-It holds the accepted parts of plans that are on their way to the log, as a list of changes a node, in dispatch order. The changes name allocations by id and are looked up again at every verification: what they mean depends on what is committed at that
-moment, so nothing goes stale.
+It holds the accepted parts of plans that are on their way to the log, as a list of changes a node, in dispatch order. The changes name allocations by
+id and are looked up again at every verification: what they mean depends on what is committed at that moment, so nothing goes stale.
 """
 
 from libc.stdint cimport int8_t, uint8_t, uint32_t, uint64_t

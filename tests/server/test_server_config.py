@@ -71,7 +71,7 @@ def test_unknown_settings_are_named():
     with pytest.raises(InvalidInput, match=r"TOML text"):
         ServerConfig.from_toml("workers = = 3")
     with pytest.raises(TypeError, match="wrokers"):
-        ServerConfig(wrokers=3)
+        ServerConfig(wrokers=3)  # type: ignore[call-arg]
 
 
 def test_any_clock_will_do():

@@ -10,7 +10,9 @@ from fastplan.fit import FitChecker
 from fastplan.replay.asks import ShapeAsks
 from fastplan.replay.c2m import c2m
 from fastplan.replay.gpu_fleet import TASKS, gpu_fleet
+from fastplan.replay.nomad_bench import nomad_bench
 from fastplan.replay.shapes import NEVER
+from fastplan.structs import Job
 
 
 def sizes(workload):
@@ -37,6 +39,24 @@ def test_c2m_has_the_mix_of_nodes_and_jobs_of_a_thousand():
 def test_c2m_refuses_sizes_that_make_no_sense(nodes, allocs, field):
     with pytest.raises(InvalidInput, match=field):
         c2m(nodes, allocs, seed=0)
+
+
+def test_the_benchmark_has_equal_nodes_in_racks_and_jobs_of_five_sizes():
+    workload = nomad_bench(200, racks=7, spread=True, seed=0)
+    assert sizes(workload) == {(4_000, 8_192): 200}
+    assert Counter(node.meta["rack"] for node in workload.nodes).most_common()[-1][1] == 200 // 7
+    assert workload.tasks.counts.tolist() == [50, 300, 600, 900, 1_200] * 4
+    # Each is gone before the next one comes.
+    assert (workload.tasks.ends_ns[:-1] < workload.tasks.arrivals_ns[1:]).all()
+    job = Job.from_api(workload.shapes[0].job("j", "default", 50))
+    assert (job.type, job.task_groups[0].spreads[0].attribute) == ("service", "${meta.rack}")
+    assert Job.from_api(nomad_bench(200, spread=False, seed=0).shapes[0].job("j", "default")).task_groups[0].spreads == []
+
+
+@pytest.mark.parametrize(("nodes", "racks", "field"), [(149, 1, "--nodes"), (10**6, 1, "--nodes"), (200, 0, "--racks"), (200, 201, "--racks")])
+def test_the_benchmark_refuses_sizes_that_make_no_sense(nodes, racks, field):
+    with pytest.raises(InvalidInput, match=field):
+        nomad_bench(nodes, racks=racks, spread=False, seed=0)
 
 
 def test_the_fleet_depends_on_its_seed_alone():

@@ -30,7 +30,7 @@ def test_nodes_and_pods_mean_what_the_layout_says(tmp_path):
     assert [found.shapes[number] for number in found.tasks.shapes] == [
         TaskShape(12000, 16384, priority=80),
         TaskShape(6000, 12288, gpus=1, gpu_names=("P100", "T4"), priority=20),
-        TaskShape(1, 2, gpus=8, priority=50),
+        TaskShape(1, 10, gpus=8, priority=50),
     ]
     assert (found.name, found.unit, found.copies) == ("openb", "pods", 3)
 

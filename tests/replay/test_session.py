@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from fastplan.replay.audit import over_committed_nodes, restart_differences
 from fastplan.replay.c2m import c2m
 from fastplan.replay.cluster import Cluster, TraceClock, log_settings
 from fastplan.replay.driver import START_NS, Driver
+from fastplan.replay.nomad_bench import nomad_bench
 from fastplan.replay.openb import read_openb
 from fastplan.replay.report import TIMED_FIGURES, Figures
 from fastplan.replay.session import ReplaySettings, replay
@@ -83,11 +85,11 @@ def mixed(tmp_path):
 def test_a_mixed_trace_ends_in_order(mixed, tmp_path):
     figures = replay(mixed, ReplaySettings(workers=2, data_dir=tmp_path / "log"))
     found = figures.to_json()
-    assert found["pods"] == found["arrived"] == found["placed"] + found["waiting"] + found["never_fitting"] == 122
+    assert found["pods"] == found["arrived"] == found["placed"] + found["waiting"] + found["never_fitting"] == 82
     assert found["never_fitting"] == 2
     assert found["reasons"] == {"cpu": 1, "device": 1}
     assert found["waiting"] > 0
-    assert found["ended"] == found["placed"] > 80
+    assert found["ended"] == found["placed"] > 50
     assert (found["over_committed_nodes"], found["restart_equal"], found["stopped"], found["resumed"]) == (0, True, False, False)
     assert found["plans"] >= found["placed"]
     assert min(found[key] for key in ("syncs", "entries", "log_bytes", "wall_s", "plans_per_s", "placements_per_s", "peak_rss_bytes")) > 0
@@ -98,7 +100,7 @@ def test_a_mixed_trace_ends_in_order(mixed, tmp_path):
     assert {"too-large", "no-such-gpu"} <= stopped
     ran = {alloc["JobID"] for alloc in state["allocs"]}
     assert not ran & stopped
-    assert len(ran | stopped) == 122
+    assert len(ran | stopped) == 82
     assert {alloc["ClientStatus"] for alloc in state["allocs"]} == {"complete"}
     # Nothing is left to be looked at.
     assert {evaluation["Status"] for evaluation in state["evals"]} <= {"complete", "canceled"}
@@ -121,7 +123,7 @@ def test_one_worker_and_one_seed_give_the_same_bytes(mixed, tmp_path):
 
 
 def test_another_seed_gives_other_ids_and_the_same_end(tmp_path):
-    trace = mixed_trace()
+    trace = mixed_trace(50)
     first = replay(workload(tmp_path, *trace, seed=1), ReplaySettings(workers=1, seed=1, data_dir=tmp_path / "one"))
     second = replay(workload(tmp_path, *trace, seed=2), ReplaySettings(workers=1, seed=2, data_dir=tmp_path / "two"))
     assert (first.arrived, first.never_fitting) == (second.arrived, second.never_fitting)
@@ -174,6 +176,17 @@ def test_c2m_fills_the_cluster_to_the_last_copy():
     figures = replay(c2m(10, 9_000, seed=0), ReplaySettings(workers=3, stale=2))
     assert (figures.placed, figures.waiting) == (7_197, 1_803)
     assert (figures.over_committed_nodes, figures.restart_equal) == (0, True)
+
+
+def test_services_come_and_go_one_after_the_other(tmp_path):
+    figures = replay(nomad_bench(150, racks=5, rounds=1, spread=True, seed=0), ReplaySettings(data_dir=tmp_path / "log"))
+    assert (figures.placed, figures.ended, figures.waiting, figures.over_committed_nodes, figures.restart_equal) == (3_050, 3_050, 0, 0, True)
+    state = dump(tmp_path / "log")
+    assert {job["Stop"] for job in state["jobs"]} == {True}
+    assert {(alloc["DesiredStatus"], alloc["ClientStatus"]) for alloc in state["allocs"]} == {("stop", "complete")}
+    racks = {node["ID"]: node["Meta"]["rack"] for node in state["nodes"]}
+    counts = Counter(racks[alloc["NodeID"]] for alloc in state["allocs"] if alloc["JobID"] == "bench-000")
+    assert set(counts.values()) == {10}
 
 
 # --- stopped, and gone on with ----------------------------------------------------------------------------------------
@@ -240,10 +253,10 @@ def test_what_a_broken_run_did_not_see_is_seen_in_the_allocations(tmp_path, monk
     trace = workload(tmp_path, [node_line("n", 8000)], [pod_line("long", 0, 50, 8000), pod_line("late", 10, 100, 8000)])
     judge = Driver._judge
 
-    def broken(self, tasks):
+    async def broken(self, tasks):
         if self._figures.ended == 1:
             raise StateError("broken off")
-        judge(self, tasks)
+        await judge(self, tasks)
 
     with monkeypatch.context() as patched:
         patched.setattr(Driver, "_judge", broken)

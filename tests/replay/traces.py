@@ -36,7 +36,7 @@ def workload(folder: Path, nodes: Iterable[str], pods: Iterable[str], seed: int 
     return read_openb(*write_trace(folder, nodes, pods), seed=seed)
 
 
-def mixed_trace(count: int = 120, seed: int = 1) -> tuple[Sequence[str], Sequence[str]]:
+def mixed_trace(count: int = 80, seed: int = 1) -> tuple[Sequence[str], Sequence[str]]:
     """Return nodes and pods that crowd each other: some wait, some are given up, two never fit."""
     rng = random.Random(seed)
     nodes = [node_line(f"cpu-{number}", 8000, 16384) for number in range(3)]
@@ -44,7 +44,7 @@ def mixed_trace(count: int = 120, seed: int = 1) -> tuple[Sequence[str], Sequenc
     nodes += [node_line(f"large-{number}", 32000, 131072, 4, "V100") for number in range(2)]
     pods = []
     for number in range(count):
-        start_s = rng.randrange(1000)
+        start_s = rng.randrange(25 * count // 3)
         gpus = rng.choice((0, 0, 1, 1, 2, 4))
         spec = rng.choice(("", "", "T4", "V100", "T4|V100")) if gpus and gpus < 3 else ""
         pods.append(

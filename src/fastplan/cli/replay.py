@@ -13,6 +13,7 @@ from fastplan.cli.output import add_row, console, print_json, table
 from fastplan.errors import InvalidInput
 from fastplan.replay.c2m import c2m
 from fastplan.replay.gpu_fleet import gpu_fleet
+from fastplan.replay.nomad_bench import NODES, RACKS, nomad_bench
 from fastplan.replay.openb import read_openb
 from fastplan.replay.report import Figures
 from fastplan.replay.session import Policy, ReplaySettings, replay
@@ -89,6 +90,16 @@ def _openb(nodes: Path, pods: Path, seed: int, **options: Any) -> int:
 def _c2m(nodes: int, allocs: int, seed: int, **options: Any) -> int:
     """Many small allocations on large nodes, generated at any size."""
     return _run(c2m(nodes, allocs, seed=seed), seed=seed, **options)
+
+
+@command.command("nomad-bench", context_settings=_HELP)
+@click.option("--nodes", default=NODES, show_default=True, metavar="N", help="How many nodes.")
+@click.option("--racks", default=RACKS, show_default=True, metavar="N", help="In how many racks they are.")
+@click.option("--spread/--no-spread", default=False, show_default=True, help="Whether copies are to be spread evenly over the racks.")
+@_options
+def _nomad_bench(nodes: int, racks: int, spread: bool, seed: int, **options: Any) -> int:
+    """Service jobs of 50 to 1,200 copies that come and go one after the other on equal nodes, generated."""
+    return _run(nomad_bench(nodes, racks=racks, spread=spread, seed=seed), seed=seed, **options)
 
 
 def _run(workload: Workload, *, as_json: bool, rules: str, policies: tuple[Policy, ...], data_dir: Path | None, **options: Any) -> int:

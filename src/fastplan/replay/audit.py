@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from fastplan.fit.demand import totals_of
 from fastplan.fit.encode import CLAIM_FLAG_BITS, KIND_CORE, KIND_PORT, read_claim
@@ -15,9 +15,8 @@ from fastplan.fit.supply import NodeSupply, supply_of
 from fastplan.fsm import StateMachine
 from fastplan.state.alloc_records import NO_ROW, AllocFields
 from fastplan.state.snapshot import StateReader
-from fastplan.state.statuses import CLIENT_NUMBERS
+from fastplan.state.statuses import CLIENT_ENDED
 from fastplan.structs import Allocation
-from fastplan.structs.alloc import CLIENT_TERMINAL_STATUSES
 from fastplan.structs.canonical import canonical_node
 
 
@@ -29,9 +28,6 @@ def over_committed_nodes(state: StateReader) -> list[str]:
     """
     allocs = _Allocs(state)
     return [node.id for node in state.nodes() if _is_over_committed(supply_of(canonical_node(node)), allocs.on_node(node.id))]
-
-
-_ENDED: Final = frozenset(CLIENT_NUMBERS[status] for status in CLIENT_TERMINAL_STATUSES)
 
 
 class _Need(NamedTuple):
@@ -57,7 +53,7 @@ class _Allocs:
         needs = []
         for row in view.rows_of_node(view.node_ref(node_id), -1):
             fields = AllocFields(*view.fields(row))
-            end = fields.modify_index if fields.client in _ENDED else None
+            end = fields.modify_index if fields.client in CLIENT_ENDED else None
             needs.append(_Need(fields.create_index, end, self._amounts_of(row, fields), fields.claims))
         return needs
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
@@ -29,15 +30,14 @@ from fastplan.replay.cluster import Cluster
 from fastplan.replay.quality import quality_of
 from fastplan.replay.report import Figures
 from fastplan.replay.room import Room
-from fastplan.replay.shapes import GROUP, Events, Workload
+from fastplan.replay.shapes import GROUP, NEVER, Events, Workload
 from fastplan.state.snapshot import StateSnapshot
-from fastplan.state.statuses import CLIENT_COMPLETE
+from fastplan.state.statuses import CLIENT_COMPLETE, CLIENT_ENDED, CLIENT_PENDING
 from fastplan.structs import Allocation, Job
 
 START_NS: Final = 1_700_000_000 * 10**9
 """The wall clock when a trace begins, in Unix nanoseconds."""
 
-WINDOW_EVENTS: Final = 256
 NODES_AT_ONCE: Final = 256
 """Nodes that are registered at a time."""
 
@@ -101,7 +101,9 @@ class Driver:
     async def run(self) -> None:
         """Play all events, or those up to `stop`. Raises InvalidInput for the log of another replay, and what log and state raise."""
         self._server.gate.hold_back()
+        start_s = time.monotonic()
         await self._install()
+        self._figures.nodes_s = time.monotonic() - start_s
         place = await self._recover() if self._figures.resumed else 0
         while place < len(self.events) and not self._stopping:
             place = await self._play(place)
@@ -133,10 +135,12 @@ class Driver:
     async def _recover(self) -> int:
         """Take up what the log says of each task, and return the place of the first event that has not been played."""
         await self._settle()
+        open_tasks: list[int] = []
         for task, name in enumerate(self._tasks.names):
             job = self._cluster.state.jobs_view.get(self._workload.name, name)
-            if job is not None:
-                self._recover_task(task, job)
+            if job is not None and self._recover_task(task, job):
+                open_tasks.append(task)
+        await self._judge(open_tasks)
         self._figures.placed_before = self._figures.placed
         for place, (task, is_end) in enumerate(zip(self.events.tasks.tolist(), self.events.is_end.tolist(), strict=True)):
             fate = self._fates[task]
@@ -144,7 +148,8 @@ class Driver:
                 return place
         return len(self.events)
 
-    def _recover_task(self, task: int, job: Job) -> None:
+    def _recover_task(self, task: int, job: Job) -> bool:
+        """Take up what the log says of a task; return whether its evaluation is to be judged."""
         count = self._counts[task]
         self._figures.arrived += count
         self._note_placed(task)
@@ -153,18 +158,19 @@ class Driver:
         if self._asks[task].never_fits:
             self._note_never_fitting(task)
             self._fates[task] = Fate.NEVER_FITS if job.stop else Fate.PENDING
-        elif job.stop:
-            self._fates[task] = Fate.GIVEN_UP
         elif ended == count:
             self._fates[task] = Fate.ENDED
+        elif job.stop and not self._running(task):
+            self._fates[task] = Fate.GIVEN_UP
         else:
-            self._judge([task])
+            return True
+        return False
 
     # --- events -----------------------------------------------------------------------------------------------------
 
     async def _play(self, place: int) -> int:
         """Play the window of events that begins at *place*, and return where the next one begins."""
-        end = min(place + WINDOW_EVENTS, len(self.events))
+        end = min(place + self._workload.window, len(self.events))
         is_end = self.events.is_end[place:end]
         if is_end[0] and self._waiting:
             # What the first end makes room for is theirs who wait, before somebody else gives up.
@@ -184,7 +190,7 @@ class Driver:
 
     def _run_length(self, place: int) -> int:
         """Return how many events of one kind follow each other from *place* on, within one window."""
-        is_end = self.events.is_end[place : place + WINDOW_EVENTS]
+        is_end = self.events.is_end[place : place + self._workload.window]
         return int((is_end != is_end[0]).argmax()) or len(is_end) if len(is_end) else 0
 
     def _arriving(self, place: int, end: int) -> list[int]:
@@ -205,12 +211,13 @@ class Driver:
         await self._settle_all(task for task in tasks if not self._asks[task].never_fits)
         hopeless = [task for task in tasks if self._asks[task].never_fits]
         await self._give_up(hopeless, Fate.NEVER_FITS)
-        self._judge(task for task in tasks if not self._asks[task].never_fits)
+        await self._judge([task for task in tasks if not self._asks[task].never_fits])
         self._look_at_placement()
 
     async def _end(self, place: int, end: int) -> None:
-        """End the tasks whose time is over, each at its time; then see who has got the room."""
+        """End the tasks whose time is over, each at its time; then see who has got the room. Services are stopped first."""
         ending = self.events.is_end[place:end]
+        await self._stop_services(task for task in self.events.tasks[place:end][ending].tolist() if self._fates[task] in (Fate.PLACED, Fate.WAITING))
         given_up: list[int] = []
         reports: list[asyncio.Task[Any]] = []
         for task, time_ns in zip(self.events.tasks[place:end][ending].tolist(), self.events.times_ns[place:end][ending].tolist(), strict=True):
@@ -233,7 +240,13 @@ class Driver:
         await self._give_up(given_up, Fate.GIVEN_UP)
         if self._waiting:
             await self._settle_all(self._waiting)
-            self._judge(list(self._waiting))
+            await self._judge(list(self._waiting))
+
+    async def _stop_services(self, tasks: Iterable[int]) -> None:
+        stopping = [task for task in tasks if self._asks[task].shape.is_service]
+        if stopping:
+            await self._all(self._server.deregister_job(self._workload.name, self._tasks.names[task]) for task in stopping)
+            await self._settle()
 
     async def _give_up(self, tasks: Sequence[int], fate: Fate) -> None:
         for task in tasks:
@@ -252,14 +265,17 @@ class Driver:
         self._figures.placed += placed - self._placed[task]
         self._placed[task] = placed
 
-    def _running(self, task: int) -> list[str]:
-        """Return the ids of the allocations of a task that run."""
-        state = self._cluster.state
-        group_row = state.jobs_view.groups.find(self._workload.name, self._tasks.names[task], GROUP)
-        return [] if group_row is None else [state.allocs_view.alloc_id(row) for row in sorted(state.allocs_view.rows_of_group(group_row, 0))]
+    def _running(self, task: int, client: int | None = None) -> list[str]:
+        """Return the ids of the allocations of a task that run, whether they are told to stop or not; only those of one client status if it is given."""
+        group_row = self._cluster.state.jobs_view.groups.find(self._workload.name, self._tasks.names[task], GROUP)
+        if group_row is None:
+            return []
+        view = self._cluster.state.allocs_view
+        rows = [(row, view.row_state(row)[2]) for row in reversed(view.rows_of_group(group_row))]
+        return [view.alloc_id(row) for row, status in rows if status not in CLIENT_ENDED and client in (None, status)]
 
-    def _judge(self, tasks: Iterable[int]) -> None:
-        """Note what has become of tasks whose evaluations have been handled."""
+    async def _judge(self, tasks: Sequence[int]) -> None:
+        """Note what has become of tasks whose evaluations have been handled, and have clients start what ends some day."""
         for task in tasks:
             self._note_placed(task)
             if self._placed[task] >= self._counts[task]:
@@ -268,6 +284,9 @@ class Driver:
             else:
                 self._fates[task] = Fate.WAITING
                 self._waiting[task] = None
+        started = [alloc_id for task in tasks if self._tasks.ends_ns[task] != NEVER for alloc_id in self._running(task, CLIENT_PENDING)]
+        if started:
+            await self._all([self._server.update_allocs_from_client([Allocation(id=alloc_id, client_status="running") for alloc_id in started])])
 
     def _note_never_fitting(self, task: int) -> None:
         count = self._counts[task]

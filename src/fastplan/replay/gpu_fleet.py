@@ -1,4 +1,4 @@
-"""A small fleet of machines with GPUs and two days of work for it, generated from the figures below: nothing is read, the seed decides.
+"""A small fleet of machines with GPUs and a day of work for it, generated from the figures below: nothing is read, the seed decides.
 
 The fleet is busy enough that tasks wait in the afternoon, and a few ask for what no machine has.
 """
@@ -15,8 +15,8 @@ import numpy
 from fastplan.replay.shapes import NodeShape, ShapeTable, Tasks, TaskShape, Workload, address_of, id_maker, uuid_text
 from fastplan.structs import Node
 
-TASKS: Final = 4_000
-DAYS: Final = 2
+TASKS: Final = 2_000
+DAYS: Final = 1
 _DAY_S: Final = 86_400
 
 _FLEET: Final = (
@@ -84,7 +84,7 @@ _KINDS: Final = (
 
 
 def gpu_fleet(*, seed: int) -> Workload:
-    """Return the fleet of 80 machines and its 4,000 tasks."""
+    """Return the fleet of 80 machines and its 2,000 tasks."""
     rng = random.Random(f"gpu-fleet {seed}")
     draw = id_maker(seed)
     nodes: list[Node] = []

@@ -49,6 +49,8 @@ class TaskShape:
     static_ports: tuple[tuple[str, int], ...] = ()
     dynamic_ports: tuple[str, ...] = ()
     priority: int = 50
+    is_service: bool = False
+    spread_over: str = ""
 
     def job(self, job_id: str, namespace: str, count: int = 1) -> dict[str, Any]:
         """Return the job of a task, in the API's shape: *count* copies of one group with one task."""
@@ -84,7 +86,10 @@ class TaskShape:
             network["ReservedPorts"] = [{"Label": label, "Value": port} for label, port in self.static_ports]
             network["DynamicPorts"] = [{"Label": label} for label in self.dynamic_ports]
             group["Networks"] = [network]
-        return {"ID": job_id, "Namespace": namespace, "Name": job_id, "Type": "batch", "Priority": self.priority, "Datacenters": ["dc1"], "TaskGroups": [group]}
+        if self.spread_over:
+            group["Spreads"] = [{"Attribute": self.spread_over, "Weight": 100}]
+        kind = "service" if self.is_service else "batch"
+        return {"ID": job_id, "Namespace": namespace, "Name": job_id, "Type": kind, "Priority": self.priority, "Datacenters": ["dc1"], "TaskGroups": [group]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +103,8 @@ class NodeShape:
     gpus: int = 0
     gpu_name: str = ""
 
-    def node(self, node_id: str, name: str, address: str) -> Node:
-        """Return a ready node with one address, whose dynamic ports are 20000 to 32000."""
+    def node(self, node_id: str, name: str, address: str, *, rack: str = "") -> Node:
+        """Return a ready node with one address, whose dynamic ports are 20000 to 32000; in a rack, which is its `${meta.rack}`, if one is named."""
         topology: dict[str, Any] = {"OverrideTotalCompute": self.cpu_mhz}
         if self.cores:
             topology["Cores"] = [{"ID": core, "BaseSpeed": self.cpu_mhz // self.cores} for core in range(self.cores)]
@@ -123,6 +128,7 @@ class NodeShape:
                 "Status": "ready",
                 "SchedulingEligibility": "eligible",
                 "Drivers": {DRIVER: {"Detected": True, "Healthy": True}},
+                "Meta": {"rack": rack} if rack else {},
                 "NodeResources": resources,
             }
         )
@@ -147,13 +153,16 @@ class Tasks:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A cluster and its tasks. `name` is also the namespace of the jobs, `unit` what is counted: pods or allocs."""
+    """A cluster and its tasks. `name` is also the namespace of the jobs, `unit` what is counted: pods or allocs. `window`: how many events may be played
+    together.
+    """
 
     name: str
     unit: str
     nodes: list[Node]
     shapes: list[TaskShape]
     tasks: Tasks
+    window: int = 256
     _digest: list[str] = field(default_factory=list, compare=False, repr=False)
 
     @property

@@ -104,7 +104,9 @@ def told(outcome: Outcome) -> tuple[Any, ...]:
     """Return what an evaluation came to, but for new ids."""
     placed = sorted((*slot, alloc.previous_allocation) for slot, alloc in outcome.placed.items())
     created = sorted((each.triggered_by, each.node_id, each.wait) for each in outcome.created)
-    return placed, outcome.stops if outcome.plans else {}, sorted(outcome.updated), created, outcome.final.queued_allocations, outcome.desired
+    # Under Nomad's rules what has ended with its node may be stopped twice: as lost, and to be replaced.
+    stops = [(alloc.id, alloc.desired_description) for alloc in outcome._entries("node_update")] if outcome.plans else []
+    return placed, stops, sorted(outcome.updated), created, outcome.final.queued_allocations, outcome.desired
 
 
 def closed_to(job: Job, node: Node) -> bool:
